@@ -5,7 +5,8 @@
     rung task prompt 'funccomp{hops=1,m=4,n=[]}' --style tokens --count 20 --json > prompts.jsonl
     python examples/compare_logits.py prompts.jsonl --hf run-hf --gguf run-gguf/model.gguf
 
-Without --hf, for networks that transformers has no class for, `rung logits` runs the GGUF file. RWKV-7 is no class of transformers: --fla takes that of flash-linear-attention, whose kernels run on a CPU in Triton's interpreter.
+For networks that transformers has no class for, leave --hf out: `rung logits` then runs the GGUF file. For RWKV-7, --fla takes the class
+of flash-linear-attention, whose kernels run on a CPU in Triton's interpreter.
 
 Needs `rung` in the path (or --rung), and the packages that check_export.py names. Prints the largest difference of a logit relative to the
 largest logit (transformers, all positions) and the largest difference of a log-probability (llama.cpp, after the prompt).
@@ -60,10 +61,10 @@ def main():
         rows = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
     else:
         rows = [rung_tokens(arguments.rung, arguments.gguf, text) for text in texts]
-    own = [torch.tensor(rung_logits(arguments.rung, arguments.hf or arguments.gguf, row)) for row in rows]
+    expected_logits = [torch.tensor(rung_logits(arguments.rung, arguments.hf or arguments.gguf, row)) for row in rows]
     if arguments.hf:
         model, worst = transformers.AutoModelForCausalLM.from_pretrained(arguments.hf, dtype=torch.float32).eval(), 0.0
-        for row, expected in zip(rows, own):
+        for row, expected in zip(rows, expected_logits):
             found = model(torch.tensor([row]), use_cache=False).logits[0]
             worst = max(worst, float((found - expected).abs().max() / expected.abs().max()))
         program = f"transformers {transformers.__version__} {type(model).__name__}"
@@ -79,7 +80,7 @@ def main():
         params.cache_type_k = params.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32
         server = xllamacpp.Server(params)
         worst = 0.0
-        for text, expected in zip(texts, own):
+        for text, expected in zip(texts, expected_logits):
             expected = torch.log_softmax(expected[-1].double(), -1)
             request = {"prompt": text, "n_predict": 1, "temperature": 0, "cache_prompt": False, "logprobs": 5}
             reply = server.handle_completions(request)

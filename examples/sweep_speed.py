@@ -5,7 +5,7 @@
 Both sides train the same stacks (full attention, two layers, width 64, two heads, MLP) on one-hop function composition with 32 questions a prompt, for the same
 number of steps of the same batch size, with AdamW, and evaluate on 512 prompts. Rung runs its sweep with one thread for each run and as many
 runs at once as there are cores; PyTorch has one process for each core, with one thread each. Times include starting the programs, making the prompts, writing
-records (Rung) and evaluating. PyTorch's prompts are drawn with NumPy-like tensor code, a batch at a time. `--repeat` interleaves both sides.
+records (Rung) and evaluating. PyTorch's prompts are drawn with tensor operations, a batch at a time. `--repeat` interleaves both sides.
 """
 
 import argparse
@@ -32,7 +32,7 @@ evaluate = {{ every = {steps}, last = 512 }}
 
 
 def run_rung(program, runs, steps):
-    """Seconds of a sweep of `runs` seeds, and the peak memory of its process divided by the number of runs at once."""
+    """Runs a sweep of `runs` seeds. Returns its seconds, and the peak memory of its process divided by the number of runs at once."""
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "sweep.toml")
         with open(path, "w") as handle:
@@ -83,7 +83,7 @@ def train_in_torch(seed, steps):
     kinds = torch.cat([torch.zeros(M, dtype=torch.long), torch.tensor([1, 2]).repeat(QUERIES)]).expand(BATCH, -1)
 
     def prompts():
-        """A table of M entries, then questions of two tokens, a start value and the place of the answer."""
+        """Prompts of a table of M entries and then questions of two tokens: a start value, and the token at which the answer is predicted."""
         table = torch.randint(M, (BATCH, M))
         starts = torch.randint(M, (BATCH, QUERIES))
         blank = torch.full((BATCH, QUERIES), M)
@@ -109,7 +109,7 @@ def train_in_torch(seed, steps):
 
 
 def run_torch(runs, steps):
-    """Seconds of the same sweep in PyTorch, a process for each core, and the peak memory of the largest run."""
+    """Runs the same sweep in PyTorch, with a process for each core. Returns its seconds, and the peak memory of the largest run."""
     start = time.perf_counter()
     with multiprocessing.get_context("spawn").Pool(os.cpu_count()) as pool:
         peaks = pool.starmap(train_in_torch, [(seed, steps) for seed in range(runs)], chunksize=1)

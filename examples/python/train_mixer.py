@@ -1,9 +1,9 @@
-"""Trains a mixer of your own, in PyTorch, on our task with our curriculum, and sets its curve beside that of `rung train`.
+"""Trains a mixer of your own, in PyTorch, on a task of Rung with its curriculum, and prints its curve next to that of `rung train`.
 
     python examples/python/train_mixer.py [STEPS]
 
-The mixer is a gated running average, in front of one layer of attention: the average hands the start value to the query, and
-the attention looks it up. One hop, so both curves should leave the line of guessing.
+The mixer is a gated running average, in front of one layer of attention: the average passes the start value on to the query, and
+the attention looks it up. The task has one hop, so both curves should rise above guessing.
 """
 
 import sys
@@ -26,10 +26,10 @@ class RunningAverage(nn.Module):
     def __init__(self, width):
         super().__init__()
         self.value, self.gate = nn.Linear(width, width), nn.Linear(width, width)
-        self.decay = nn.Parameter(torch.linspace(-2, 3, width))
+        self.decay_logit = nn.Parameter(torch.linspace(-2, 3, width))
 
     def forward(self, x):
-        decay = torch.sigmoid(self.decay)
+        decay = torch.sigmoid(self.decay_logit)
         steps = torch.arange(x.shape[1])
         powers = decay ** (steps[:, None] - steps[None, :]).clamp(min=0)[..., None]
         powers = powers * (steps[:, None] >= steps[None, :])[..., None]
@@ -49,14 +49,14 @@ class Attention(nn.Module):
 class Model(nn.Module):
     def __init__(self, task):
         super().__init__()
-        self.tables = nn.ModuleList(nn.Embedding(size, WIDTH) for size in task.fields.values())
+        self.embeddings = nn.ModuleList(nn.Embedding(size, WIDTH) for size in task.fields.values())
         self.mixers = nn.ModuleList([RunningAverage(WIDTH), Attention(WIDTH)])
         self.mlps = nn.ModuleList(nn.Sequential(nn.Linear(WIDTH, 4 * WIDTH), nn.GELU(), nn.Linear(4 * WIDTH, WIDTH)) for _ in self.mixers)
         self.norms = nn.ModuleList(nn.LayerNorm(WIDTH) for _ in range(5))
         self.head = nn.Linear(WIDTH, task.classes)
 
     def forward(self, tokens):
-        x = sum(table(tokens[..., column]) for column, table in enumerate(self.tables))
+        x = sum(embedding(tokens[..., column]) for column, embedding in enumerate(self.embeddings))
         for layer, (mixer, mlp) in enumerate(zip(self.mixers, self.mlps)):
             x = x + mixer(self.norms[2 * layer](x))
             x = x + mlp(self.norms[2 * layer + 1](x))
@@ -70,7 +70,7 @@ optimizer = torch.optim.AdamW(model.parameters(), lr=4e-3)
 held_out = TASK.sample(128, seed=10**6)
 stage, curve = SMALL, {}
 for step in range(1, STEPS + 1):
-    # The curriculum: small tables until they are known or half the steps are over, as below.
+    # The curriculum: small tables until an accuracy of 90% or for half of the steps, as in the config below.
     batch = stage.sample(BATCH, seed=step, like=TASK)
     logits = model(torch.from_numpy(batch.tokens).long())
     loss = F.cross_entropy(logits.flatten(0, 1), torch.from_numpy(batch.labels).flatten())
@@ -82,8 +82,8 @@ for step in range(1, STEPS + 1):
         stage = TASK
     if step % 50 == 0:
         with torch.no_grad():
-            found = model(torch.from_numpy(held_out.tokens).long()).argmax(-1).numpy()
-        curve[step] = float((found == held_out.targets)[held_out.mask].mean())
+            predictions = model(torch.from_numpy(held_out.tokens).long()).argmax(-1).numpy()
+        curve[step] = float((predictions == held_out.targets)[held_out.mask].mean())
 
 config = {
     "stack": "gdn full",
@@ -95,11 +95,11 @@ config = {
 }
 with tempfile.TemporaryDirectory() as folder:
     run = rung.train(config, out=f"{folder}/run", progress=False)
-# Evaluations within the curriculum are of its own task.
-ours = {point["step"]: point["accuracy"]["1"]["mean"] for point in run.record["looks"] if point["stage"] == 1}
+# Stage 0 is the curriculum, which is evaluated on its own smaller task.
+rung_curve = {point["step"]: point["accuracy"]["1"]["mean"] for point in run.record["looks"] if point["stage"] == 1}
 print(f"guessing {TASK.baseline:.1%}\nstep  your mixer  gdn full of rung train")
-for step in sorted({*curve, *ours}):
-    cells = [f"{points[step]:.1%}" if step in points else "" for points in (curve, ours)]
+for step in sorted({*curve, *rung_curve}):
+    cells = [f"{points[step]:.1%}" if step in points else "" for points in (curve, rung_curve)]
     print(f"{step:4}  {cells[0]:>10}  {cells[1]:>22}")
 if STEPS >= 400:
-    assert max(curve.values()) > 2 * TASK.baseline and max(ours.values()) > 2 * TASK.baseline
+    assert max(curve.values()) > 2 * TASK.baseline and max(rung_curve.values()) > 2 * TASK.baseline

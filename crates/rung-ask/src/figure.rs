@@ -21,7 +21,7 @@ pub fn draw_chart(models: &[ModelAccuracies<'_>], threshold: f64) -> LineChart {
     let mut lines: Vec<(String, Vec<&CellAccuracy>)> = Vec::new();
     for model in models {
         for accuracy in model.accuracies {
-            let mut name = format!("{} rows, {}", accuracy.rows_per_table, accuracy.variant);
+            let mut name = format!("{} rows, {}", accuracy.entries_per_table, accuracy.variant);
             if models.len() > 1 {
                 name = format!("{}: {name}", model.name);
             }
@@ -43,12 +43,12 @@ pub fn draw_chart(models: &[ModelAccuracies<'_>], threshold: f64) -> LineChart {
         AxisSpec::new("accuracy", Scale::Linear).with_range(0.0, 1.0),
     )
     .guide(threshold, "threshold");
-    let mut table_sizes: Vec<usize> =
-        lines.iter().flat_map(|(_, accuracies)| accuracies).map(|accuracy| accuracy.rows_per_table).collect();
-    table_sizes.sort_unstable();
-    table_sizes.dedup();
-    for rows in table_sizes {
-        chart = chart.guide(1.0 / rows as f64, format!("chance, {rows} rows"));
+    let mut distinct_entries: Vec<usize> =
+        lines.iter().flat_map(|(_, accuracies)| accuracies).map(|accuracy| accuracy.entries_per_table).collect();
+    distinct_entries.sort_unstable();
+    distinct_entries.dedup();
+    for entries in distinct_entries {
+        chart = chart.guide(1.0 / entries as f64, format!("chance, {entries} rows"));
     }
     let line_count = lines.len() as f64;
     for (index, (name, accuracies)) in lines.into_iter().enumerate() {

@@ -12,9 +12,9 @@ pub struct Grid {
     pub writer: PromptWriter,
     /// Numbers of hops to ask for.
     pub hops: Vec<usize>,
-    /// Numbers of rows per table.
+    /// Numbers of entries (rows) per table; each is one table size of the grid.
     #[serde(rename = "entries")]
-    pub table_sizes: Vec<usize>,
+    pub entries_per_table: Vec<usize>,
     /// Prompt variants in which each question is asked.
     pub variants: Vec<Variant>,
     /// Number of questions in each cell.
@@ -36,10 +36,14 @@ impl Grid {
         let mut questions = Vec::new();
         for index in 0..self.questions_per_cell {
             for variant in &self.variants {
-                for rows_per_table in &self.table_sizes {
+                for entries_per_table in &self.entries_per_table {
                     for hops in &self.hops {
-                        let cell =
-                            GridCell { hops: *hops, rows_per_table: *rows_per_table, table_count, variant: *variant };
+                        let cell = GridCell {
+                            hops: *hops,
+                            entries_per_table: *entries_per_table,
+                            table_count,
+                            variant: *variant,
+                        };
                         let question = self.writer.grid_question(&cell, &self.symbols.symbols, self.seed, index)?;
                         questions.push((cell, question));
                     }

@@ -22,7 +22,7 @@
 //! use rung_ask::symbols::default_symbols;
 //!
 //! let writer = PromptWriter::default();
-//! let question = writer.grid_question(&GridCell { hops: 2, rows_per_table: 4, ..GridCell::default() }, &default_symbols(4), 7, 0)?;
+//! let question = writer.grid_question(&GridCell { hops: 2, entries_per_table: 4, ..GridCell::default() }, &default_symbols(4), 7, 0)?;
 //! assert!(question.text.ends_with("Answer:"));
 //! assert!(question.symbols.contains(&question.answer));
 //! # Ok::<(), rung_ask::AskError>(())

@@ -44,15 +44,15 @@ impl RecordHeader {
     }
 }
 
-/// An answer log that is open for writing, by one process at a time.
-pub struct AnswerLog {
+/// A record that is open for writing, by one process at a time.
+pub struct RecordFile {
     path: PathBuf,
     file: File,
     header: RecordHeader,
     answers: BTreeMap<String, Answer>,
 }
 
-impl AnswerLog {
+impl RecordFile {
     /// Opens or creates a record. An existing record must have the same questions.
     ///
     /// # Errors

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::grid::Grid;
 use crate::prompt::{GridCell, Question};
-use crate::record::AnswerLog;
+use crate::record::RecordFile;
 use crate::score::{Answer, AnswerSource, symbol_from_chain_of_thought, symbol_from_token};
 use crate::{AnsweringModel, AskError};
 
@@ -45,7 +45,7 @@ pub struct RunOutcome {
     pub failure: Option<String>,
 }
 
-/// Asks every question that has no answer in the record. When `stop` returns true, no new request is sent and running requests are awaited.
+/// Asks every question that has no answer in the record. When `should_stop` returns true, no new request is sent and running requests are awaited.
 /// `progress` is called after each answer with the number of answers so far.
 ///
 /// # Errors
@@ -53,9 +53,9 @@ pub struct RunOutcome {
 pub fn run(
     model: &dyn AnsweringModel,
     grid: &Grid,
-    record: &mut AnswerLog,
+    record: &mut RecordFile,
     policy: RequestPolicy,
-    stop: &(dyn Fn() -> bool + Sync),
+    should_stop: &(dyn Fn() -> bool + Sync),
     progress: &(dyn Fn(usize) + Sync),
 ) -> Result<RunOutcome, AskError> {
     let questions = grid.questions()?;
@@ -66,11 +66,11 @@ pub fn run(
     let (next_index, limiter) = (AtomicUsize::new(0), RateLimiter::new(policy.max_requests_per_second));
     let shared = Mutex::new((record, RunOutcome::default(), None::<AskError>));
     let failed = AtomicBool::new(false);
-    let stop = || failed.load(Ordering::Relaxed) || stop();
+    let should_stop = || failed.load(Ordering::Relaxed) || should_stop();
     let worker = || {
-        while !stop() {
+        while !should_stop() {
             let Some((cell, question)) = unanswered.get(next_index.fetch_add(1, Ordering::Relaxed)) else { return };
-            let answer = ask_with_retries(model, cell, question, policy, &limiter, &stop);
+            let answer = ask_with_retries(model, cell, question, policy, &limiter, &should_stop);
             // The record stays valid if a thread panicked, because each answer is appended as a complete line.
             let mut shared = shared.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
             let (record, outcome, fatal) = &mut *shared;
@@ -110,18 +110,18 @@ fn ask_with_retries(
     question: &Question,
     policy: RequestPolicy,
     limiter: &RateLimiter,
-    stop: &dyn Fn() -> bool,
+    should_stop: &dyn Fn() -> bool,
 ) -> Result<Answer, AskError> {
     let mut backoff = policy.initial_backoff;
     let mut retries_left = policy.retries;
     loop {
-        limiter.wait(stop);
+        limiter.wait(should_stop);
         match ask(model, cell, question) {
-            Err(error) if error.is_transient() && retries_left > 0 && !stop() => {
+            Err(error) if error.is_transient() && retries_left > 0 && !should_stop() => {
                 let retry_after_seconds =
                     if let AskError::Status { retry_after: Some(seconds), .. } = &error { *seconds } else { 0 };
-                sleep(backoff.max(Duration::from_secs(retry_after_seconds.min(60))), stop);
-                if stop() {
+                sleep(backoff.max(Duration::from_secs(retry_after_seconds.min(60))), should_stop);
+                if should_stop() {
                     return Err(error);
                 }
                 backoff = (backoff * 2).min(Duration::from_secs(30));
@@ -148,7 +148,7 @@ pub fn ask(model: &dyn AnsweringModel, cell: &GridCell, question: &Question) -> 
     Ok(Answer {
         id: question.id.clone(),
         hops: cell.hops,
-        rows_per_table: cell.rows_per_table,
+        entries_per_table: cell.entries_per_table,
         variant: cell.variant.label(),
         expected: question.answer.clone(),
         reply_symbol,
@@ -158,10 +158,10 @@ pub fn ask(model: &dyn AnsweringModel, cell: &GridCell, question: &Question) -> 
     })
 }
 
-/// Sleeps in steps of 20 milliseconds, and returns early when `stop` returns true.
-fn sleep(duration: Duration, stop: &dyn Fn() -> bool) {
+/// Sleeps in steps of 20 milliseconds, and returns early when `should_stop` returns true.
+fn sleep(duration: Duration, should_stop: &dyn Fn() -> bool) {
     let end = Instant::now() + duration;
-    while Instant::now() < end && !stop() {
+    while Instant::now() < end && !should_stop() {
         std::thread::sleep(Duration::from_millis(20).min(end.saturating_duration_since(Instant::now())));
     }
 }
@@ -180,7 +180,8 @@ impl RateLimiter {
         Self { interval, next_start: Mutex::new(Instant::now()) }
     }
 
-    fn wait(&self, stop: &dyn Fn() -> bool) {
+    /// Waits until the next request may start.
+    fn wait(&self, should_stop: &dyn Fn() -> bool) {
         if self.interval.is_zero() {
             return;
         }
@@ -190,7 +191,7 @@ impl RateLimiter {
             *next_start = start + self.interval;
             start
         };
-        sleep(start.saturating_duration_since(Instant::now()), stop);
+        sleep(start.saturating_duration_since(Instant::now()), should_stop);
     }
 }
 

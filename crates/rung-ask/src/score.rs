@@ -28,9 +28,9 @@ pub struct Answer {
     pub id: String,
     /// Number of hops that the question asks for.
     pub hops: usize,
-    /// Number of rows of each table.
+    /// Number of entries (rows) of each table.
     #[serde(rename = "entries")]
-    pub rows_per_table: usize,
+    pub entries_per_table: usize,
     /// [`Variant::label`](crate::prompt::Variant::label) of its prompt.
     pub variant: String,
     /// The right symbol.

@@ -11,9 +11,9 @@ use crate::score::{Answer, AnswerSource};
 pub struct CellAccuracy {
     /// Label of the prompt variant.
     pub variant: String,
-    /// Number of rows of each table.
+    /// Number of entries (rows) of each table.
     #[serde(rename = "entries")]
-    pub rows_per_table: usize,
+    pub entries_per_table: usize,
     /// Number of hops that the questions ask for.
     pub hops: usize,
     /// Number of answers without reasoning.
@@ -46,28 +46,28 @@ pub struct CellAccuracy {
 pub fn cell_accuracies(answers: &[Answer]) -> Vec<CellAccuracy> {
     let mut cells: BTreeMap<(&str, usize, usize), Vec<&Answer>> = BTreeMap::new();
     for answer in answers {
-        cells.entry((&answer.variant, answer.rows_per_table, answer.hops)).or_default().push(answer);
+        cells.entry((&answer.variant, answer.entries_per_table, answer.hops)).or_default().push(answer);
     }
     cells
         .into_iter()
-        .map(|((variant, rows_per_table, hops), answers)| cell_accuracy(variant, rows_per_table, hops, &answers))
+        .map(|((variant, entries_per_table, hops), answers)| cell_accuracy(variant, entries_per_table, hops, &answers))
         .collect()
 }
 
-fn cell_accuracy(variant: &str, rows_per_table: usize, hops: usize, answers: &[&Answer]) -> CellAccuracy {
+fn cell_accuracy(variant: &str, entries_per_table: usize, hops: usize, answers: &[&Answer]) -> CellAccuracy {
     let (with_reasoning, without_reasoning): (Vec<&Answer>, Vec<&Answer>) =
         answers.iter().partition(|answer| answer.has_reasoning);
     let right_count = without_reasoning.iter().filter(|answer| answer.is_right()).count();
     let masses: Vec<f64> = without_reasoning.iter().filter_map(|answer| answer.symbol_mass).collect();
     CellAccuracy {
         variant: variant.to_owned(),
-        rows_per_table,
+        entries_per_table,
         hops,
         answer_count: without_reasoning.len(),
         right_count,
         accuracy: if without_reasoning.is_empty() { 0.0 } else { right_count as f64 / without_reasoning.len() as f64 },
         interval: wilson_interval(right_count as u64, without_reasoning.len() as u64),
-        chance: 1.0 / rows_per_table.max(1) as f64,
+        chance: 1.0 / entries_per_table.max(1) as f64,
         symbol_mass: (!masses.is_empty()).then(|| masses.iter().sum::<f64>() / masses.len() as f64),
         reasoned_count: with_reasoning.len(),
         without_symbol_count: without_reasoning.iter().filter(|answer| answer.reply_symbol.is_none()).count(),
@@ -79,11 +79,13 @@ fn cell_accuracy(variant: &str, rows_per_table: usize, hops: usize, answers: &[&
 pub fn measured_hops(
     accuracies: &[CellAccuracy],
     variant: &str,
-    rows_per_table: usize,
+    entries_per_table: usize,
     threshold: f64,
 ) -> Option<usize> {
-    let mut cells: Vec<&CellAccuracy> =
-        accuracies.iter().filter(|cell| cell.variant == variant && cell.rows_per_table == rows_per_table).collect();
+    let mut cells: Vec<&CellAccuracy> = accuracies
+        .iter()
+        .filter(|cell| cell.variant == variant && cell.entries_per_table == entries_per_table)
+        .collect();
     cells.sort_by_key(|cell| cell.hops);
     cells.iter().take_while(|cell| cell.interval.0 > threshold).last().map(|cell| cell.hops)
 }
@@ -95,11 +97,11 @@ mod tests {
     fn answer(hops: usize, right: bool, has_reasoning: bool) -> Answer {
         let reply_symbol = Some(if right { "A" } else { "B" }.to_owned());
         let (variant, expected) = ("one pass".to_owned(), "A".to_owned());
-        let (id, rows_per_table, source) = (String::new(), 4, AnswerSource::Probabilities);
+        let (id, entries_per_table, source) = (String::new(), 4, AnswerSource::Probabilities);
         Answer {
             id,
             hops,
-            rows_per_table,
+            entries_per_table,
             variant,
             expected,
             reply_symbol,

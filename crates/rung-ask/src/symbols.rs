@@ -34,17 +34,17 @@ pub fn default_symbols(count: usize) -> Vec<String> {
     candidates().take(count).collect()
 }
 
-/// The first `count` candidates that are one token of this model after `prefix`.
+/// The first `count` candidates that are one token of this model together with the `separator` before them, such as a space.
 ///
 /// # Errors
 /// The model cannot be reached, or has fewer such tokens.
-pub fn choose(model: &dyn AnsweringModel, prefix: &str, count: usize) -> Result<Symbols, AskError> {
+pub fn choose(model: &dyn AnsweringModel, separator: &str, count: usize) -> Result<Symbols, AskError> {
     let mut symbols = Vec::new();
     for candidate in candidates() {
         if symbols.len() == count {
             break;
         }
-        match is_one_token(model, prefix, &candidate)? {
+        match is_one_token(model, separator, &candidate)? {
             None => return unchecked_symbols(count),
             Some(true) => symbols.push(candidate),
             Some(false) => (),
@@ -56,20 +56,20 @@ pub fn choose(model: &dyn AnsweringModel, prefix: &str, count: usize) -> Result<
     Ok(Symbols { symbols, checked: true })
 }
 
-/// Checks that symbols prescribed by a task (digits, `yes` and `no`) are single tokens.
+/// Checks that symbols prescribed by a task (digits, `yes` and `no`) are single tokens together with the `separator` before them.
 ///
 /// # Errors
 /// The model cannot be reached, or a symbol is not one token.
-pub fn check(model: &dyn AnsweringModel, prefix: &str, symbols: &[String]) -> Result<Symbols, AskError> {
-    let mut single_tokens = 0;
+pub fn check(model: &dyn AnsweringModel, separator: &str, symbols: &[String]) -> Result<Symbols, AskError> {
+    let mut single_token_count = 0;
     for symbol in symbols {
-        match is_one_token(model, prefix, symbol)? {
+        match is_one_token(model, separator, symbol)? {
             None => return Ok(Symbols { symbols: symbols.to_vec(), checked: false }),
-            Some(is_single) => single_tokens += usize::from(is_single),
+            Some(is_single) => single_token_count += usize::from(is_single),
         }
     }
-    if single_tokens < symbols.len() {
-        return Err(AskError::TooFewSymbols { found: single_tokens, expected: symbols.len() });
+    if single_token_count < symbols.len() {
+        return Err(AskError::TooFewSymbols { found: single_token_count, expected: symbols.len() });
     }
     Ok(Symbols { symbols: symbols.to_vec(), checked: true })
 }
@@ -82,11 +82,11 @@ fn unchecked_symbols(count: usize) -> Result<Symbols, AskError> {
     Ok(Symbols { symbols, checked: false })
 }
 
-/// Whether a symbol after `prefix` adds exactly one token to the text before it; none if the model offers no tokenizer.
-fn is_one_token(model: &dyn AnsweringModel, prefix: &str, symbol: &str) -> Result<Option<bool>, AskError> {
+/// Whether `separator` and `symbol` together add exactly one token to `Answer:`; `None` if the model has no tokenizer.
+fn is_one_token(model: &dyn AnsweringModel, separator: &str, symbol: &str) -> Result<Option<bool>, AskError> {
     let context = "Answer:";
     let (Some(before), Some(after)) =
-        (model.tokenize(context)?, model.tokenize(&format!("{context}{prefix}{symbol}"))?)
+        (model.tokenize(context)?, model.tokenize(&format!("{context}{separator}{symbol}"))?)
     else {
         return Ok(None);
     };
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
     use crate::{ModelDescription, Reply};
 
-    /// A model whose tokens are characters: only single letters without a prefix are one token.
+    /// A model whose tokens are characters: only single letters without a separator are one token.
     struct CharacterTokenizer;
 
     impl AnsweringModel for CharacterTokenizer {

@@ -61,7 +61,7 @@ fn guessing_on_grid_questions_scores_at_chance_in_every_style_and_order() {
             for hops in [1, 2, 3] {
                 let cell = GridCell {
                     hops,
-                    rows_per_table: 8,
+                    entries_per_table: 8,
                     table_count: 3,
                     variant: Variant { order, ..Variant::default() },
                 };
@@ -100,7 +100,7 @@ fn guessing_on_task_questions_scores_at_chance() {
 
 #[test]
 fn zero_hops_ask_for_the_start_symbol() {
-    let cell = GridCell { hops: 0, rows_per_table: 8, table_count: 2, ..GridCell::default() };
+    let cell = GridCell { hops: 0, entries_per_table: 8, table_count: 2, ..GridCell::default() };
     let question = PromptWriter::default().grid_question(&cell, &default_symbols(8), 1, 0).unwrap();
     assert!(question.text.contains(&format!("Start with {}.", question.answer)));
 }
@@ -108,7 +108,7 @@ fn zero_hops_ask_for_the_start_symbol() {
 #[test]
 fn equal_seeds_give_equal_prompts_and_tables_do_not_depend_on_hops() {
     let question = |hops: usize, seed: u64| {
-        let cell = GridCell { hops, rows_per_table: 4, table_count: 3, ..GridCell::default() };
+        let cell = GridCell { hops, entries_per_table: 4, table_count: 3, ..GridCell::default() };
         PromptWriter { shots: 2, ..PromptWriter::default() }.grid_question(&cell, &default_symbols(4), seed, 9).unwrap()
     };
     assert_eq!(question(2, 1), question(2, 1));

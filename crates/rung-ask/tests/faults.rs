@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rung_ask::AnsweringModel as _;
 use rung_ask::grid::Grid;
 use rung_ask::prompt::{PromptWriter, Question, Variant};
-use rung_ask::record::{AnswerLog, RecordHeader, read_record};
+use rung_ask::record::{RecordFile, RecordHeader, read_record};
 use rung_ask::run::{RequestPolicy, run};
 use rung_ask::server::{ModelServer, ServerProtocol};
 use rung_ask::summary::{cell_accuracies, measured_hops};
@@ -15,7 +15,15 @@ use rung_ask::test_server::{ServerFault, TestProtocol, TestServer};
 fn grid(questions_per_cell: u64) -> Grid {
     let symbols = Symbols { symbols: default_symbols(4), checked: false };
     let (writer, variants) = (PromptWriter::default(), vec![Variant::default()]);
-    Grid { writer, hops: vec![0, 1, 2, 3, 4], table_sizes: vec![4], variants, questions_per_cell, seed: 1, symbols }
+    Grid {
+        writer,
+        hops: vec![0, 1, 2, 3, 4],
+        entries_per_table: vec![4],
+        variants,
+        questions_per_cell,
+        seed: 1,
+        symbols,
+    }
 }
 
 fn questions(grid: &Grid) -> Vec<Question> {
@@ -53,7 +61,7 @@ fn every_question_is_answered_exactly_once_despite_faults() {
         assert_eq!(model.protocol(), protocol);
         let path = directory.join(format!("{}.jsonl", protocol.name()));
         let header = RecordHeader::new(server.url(), model.describe(), grid.clone());
-        let mut record = AnswerLog::open(&path, header).unwrap();
+        let mut record = RecordFile::open(&path, header).unwrap();
         let outcome = run(&model, &grid, &mut record, fast_retries(), &|| false, &|_| ()).unwrap();
         assert_eq!((outcome.answer_count, outcome.unanswered_count), (500, 0), "{:?}", outcome.failure);
         let (_, answers) = read_record(&path).unwrap();
@@ -74,14 +82,15 @@ fn a_record_with_an_incomplete_last_line_resumes_to_the_same_bytes() {
     let model = connect(&server);
     let header = || RecordHeader::new("test".to_owned(), model.describe(), grid.clone());
     let (complete, torn) = (directory.join("complete.jsonl"), directory.join("torn.jsonl"));
-    run(&model, &grid, &mut AnswerLog::open(&complete, header()).unwrap(), fast_retries(), &|| false, &|_| ()).unwrap();
+    run(&model, &grid, &mut RecordFile::open(&complete, header()).unwrap(), fast_retries(), &|| false, &|_| ())
+        .unwrap();
 
     // Half of the answers, and an incomplete line as after a power cut.
     let text = std::fs::read_to_string(&complete).unwrap();
     let half: String = text.lines().take(50).flat_map(|line| [line, "\n"]).collect();
     std::fs::write(&torn, format!("{half}{{\"id\": \"one pa\u{e9}")).unwrap();
     let attempts_before: usize = server.attempts().values().sum();
-    run(&model, &grid, &mut AnswerLog::open(&torn, header()).unwrap(), fast_retries(), &|| false, &|_| ()).unwrap();
+    run(&model, &grid, &mut RecordFile::open(&torn, header()).unwrap(), fast_retries(), &|| false, &|_| ()).unwrap();
     assert_eq!(std::fs::read_to_string(&torn).unwrap(), text);
     assert_eq!(server.attempts().values().sum::<usize>() - attempts_before, 51, "only the missing questions are asked");
 }
@@ -91,11 +100,14 @@ fn a_record_of_other_questions_is_rejected() {
     let (grid_a, directory) = (grid(1), temporary_directory("other"));
     let path = directory.join("a.jsonl");
     drop(
-        AnswerLog::open(&path, RecordHeader::new(String::new(), rung_ask::ModelDescription::default(), grid_a.clone()))
-            .unwrap(),
+        RecordFile::open(
+            &path,
+            RecordHeader::new(String::new(), rung_ask::ModelDescription::default(), grid_a.clone()),
+        )
+        .unwrap(),
     );
     let other = Grid { seed: 2, ..grid_a };
-    let error = AnswerLog::open(&path, RecordHeader::new(String::new(), rung_ask::ModelDescription::default(), other))
+    let error = RecordFile::open(&path, RecordHeader::new(String::new(), rung_ask::ModelDescription::default(), other))
         .err()
         .unwrap();
     assert!(error.to_string().contains("other questions"), "{error}");
@@ -112,12 +124,12 @@ fn a_question_stays_open_when_retries_run_out() {
     let header = || RecordHeader::new(String::new(), model.describe(), grid.clone());
     let (path, no_retries) = (directory.join("a.jsonl"), RequestPolicy { retries: 0, ..fast_retries() });
     let outcome =
-        run(&model, &grid, &mut AnswerLog::open(&path, header()).unwrap(), no_retries, &|| false, &|_| ()).unwrap();
+        run(&model, &grid, &mut RecordFile::open(&path, header()).unwrap(), no_retries, &|| false, &|_| ()).unwrap();
     assert_eq!((outcome.answer_count, outcome.unanswered_count), (0, 5));
     assert!(outcome.failure.unwrap().contains("status 500"));
     // The server answers the second attempt, so a second run answers the open questions.
     let outcome =
-        run(&model, &grid, &mut AnswerLog::open(&path, header()).unwrap(), no_retries, &|| false, &|_| ()).unwrap();
+        run(&model, &grid, &mut RecordFile::open(&path, header()).unwrap(), no_retries, &|| false, &|_| ()).unwrap();
     assert_eq!((outcome.answer_count, outcome.unanswered_count), (5, 0));
 }
 
@@ -128,7 +140,7 @@ fn a_stop_ends_the_wait_for_a_retry() {
         TestServer::start(TestProtocol::LlamaCpp, &questions(&grid), 9, &[ServerFault::InternalError]).unwrap();
     let model = connect(&server);
     let header = RecordHeader::new(String::new(), model.describe(), grid.clone());
-    let mut record = AnswerLog::open(&directory.join("a.jsonl"), header).unwrap();
+    let mut record = RecordFile::open(&directory.join("a.jsonl"), header).unwrap();
     let long_backoff = RequestPolicy { initial_backoff: Duration::from_hours(1), ..fast_retries() };
     let start = Instant::now();
     let outcome =
@@ -150,7 +162,7 @@ fn a_link_in_the_place_of_the_temporary_file_is_not_followed() {
     std::fs::write(&target, "matters").unwrap();
     std::os::unix::fs::symlink(&target, directory.join("a.part")).unwrap();
     let header = RecordHeader::new(String::new(), rung_ask::ModelDescription::default(), grid(1));
-    AnswerLog::open(&path, header).unwrap().finish().unwrap();
+    RecordFile::open(&path, header).unwrap().finish().unwrap();
     assert_eq!(std::fs::read_to_string(&target).unwrap(), "matters");
     assert!(read_record(&path).unwrap().1.is_empty());
 }

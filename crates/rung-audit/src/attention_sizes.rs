@@ -197,8 +197,8 @@ fn latent_attention(config: &Config, overrides: LayerOverrides) -> Result<Option
     Ok(Some(MixerSizes::Known("mla", sizes)))
 }
 
-/// A mixer with these heads and some further sizes.
-fn from_heads(
+/// The sizes of a mixer with these heads and some further sizes.
+fn with_heads(
     heads: Result<HeadSizes, Vec<String>>,
     name: &'static str,
     other_sizes: &[(&'static str, u64)],
@@ -219,7 +219,7 @@ pub(crate) fn attention(
         AttentionKind::None | AttentionKind::Unknown { .. } => return Ok(None),
         AttentionKind::Full => match latent_attention(config, overrides)? {
             Some(sizes) => sizes,
-            None => from_heads(full_heads(config, overrides)?, "full", &[]),
+            None => with_heads(full_heads(config, overrides)?, "full", &[]),
         },
         AttentionKind::Window(size) => match size.map_or_else(|| window_size(config), |size| Ok(Some(size)))? {
             Some(size) => {
@@ -228,7 +228,7 @@ pub(crate) fn attention(
                 match latent_attention(config, overrides)? {
                     Some(MixerSizes::Known(_, sizes)) => latent_window(&sizes, size),
                     Some(missing @ MixerSizes::Missing(_)) => missing,
-                    None => from_heads(
+                    None => with_heads(
                         window_heads(config, overrides)?,
                         "window",
                         &[("size", size), ("tied", u64::from(shares_key_and_value))],
@@ -238,13 +238,13 @@ pub(crate) fn attention(
             None => MixerSizes::Missing(vec![WINDOWS[..4].join(" or ")]),
         },
         AttentionKind::Chunked => match config.first_size(&["attention_chunk_size", "attention.chunk_size"])? {
-            Some(size) => from_heads(window_heads(config, overrides)?, "chunked", &[("size", size)]),
+            Some(size) => with_heads(window_heads(config, overrides)?, "chunked", &[("size", size)]),
             None => MixerSizes::Missing(vec!["attention_chunk_size".to_owned()]),
         },
-        AttentionKind::TokenSparse { has_own_indexer } => token_sparse(config, overrides, *has_own_indexer)?,
-        AttentionKind::IndexedBlockSparse => indexed_block_sparse(config, overrides)?,
-        AttentionKind::BlockSparse => block_sparse(config, overrides)?,
-        AttentionKind::Compressed { ratio, has_indexer } => compressed(config, *ratio, *has_indexer)?,
+        AttentionKind::TokenSparse { has_own_indexer } => token_sparse_attention(config, overrides, *has_own_indexer)?,
+        AttentionKind::IndexedBlockSparse => indexed_block_sparse_attention(config, overrides)?,
+        AttentionKind::BlockSparse => block_sparse_attention(config, overrides)?,
+        AttentionKind::Compressed { ratio, has_indexer } => compressed_attention(config, *ratio, *has_indexer)?,
     }))
 }
 
@@ -262,9 +262,9 @@ fn latent_window(sizes: &[(&'static str, u64)], window: u64) -> MixerSizes {
     MixerSizes::Known("window", [heads.as_slice(), &[("size", window), ("tied", 1)]].concat())
 }
 
-/// Attention to blocks of tokens that an indexer selects; its index keys of every token are cached beside the ordinary keys
-/// and values (Qwen 4).
-fn indexed_block_sparse(config: &Config, overrides: LayerOverrides) -> Result<MixerSizes, AuditError> {
+/// Attention to blocks of tokens that an indexer selects; its index keys of every token are cached in addition to the ordinary
+/// keys and values (Qwen 4).
+fn indexed_block_sparse_attention(config: &Config, overrides: LayerOverrides) -> Result<MixerSizes, AuditError> {
     let (Some(index_dim), Some(block), Some(budget)) =
         (config.size("indexer_head_dim")?, config.size("indexer_compress_ratio")?, config.size("indexer_budget")?)
     else {
@@ -274,7 +274,7 @@ fn indexed_block_sparse(config: &Config, overrides: LayerOverrides) -> Result<Mi
     let selected_blocks = (budget / block).max(1) + 1;
     let sizes =
         [("block", block), ("top", selected_blocks), ("groups", groups), ("index", groups.saturating_mul(index_dim))];
-    Ok(from_heads(full_heads(config, overrides)?, "moba", &sizes))
+    Ok(with_heads(full_heads(config, overrides)?, "moba", &sizes))
 }
 
 /// Elements of one token's index key. Where keys are pooled, the unpooled keys, their gates and a flag are cached.
@@ -282,7 +282,11 @@ fn index_width(config: &Config, index_dim: u64) -> Result<u64, AuditError> {
     Ok(if config.size("index_kpool")?.is_some() { 2 * index_dim + 1 } else { index_dim })
 }
 
-fn token_sparse(config: &Config, overrides: LayerOverrides, has_own_indexer: bool) -> Result<MixerSizes, AuditError> {
+fn token_sparse_attention(
+    config: &Config,
+    overrides: LayerOverrides,
+    has_own_indexer: bool,
+) -> Result<MixerSizes, AuditError> {
     let Some(MixerSizes::Known(_, mut sizes)) = latent_attention(config, overrides)? else {
         return Ok(MixerSizes::Missing(vec!["kv_lora_rank, qk_nope_head_dim and qk_rope_head_dim".to_owned()]));
     };
@@ -304,7 +308,7 @@ fn token_sparse(config: &Config, overrides: LayerOverrides, has_own_indexer: boo
     Ok(MixerSizes::Known("dsa", sizes))
 }
 
-fn block_sparse(config: &Config, overrides: LayerOverrides) -> Result<MixerSizes, AuditError> {
+fn block_sparse_attention(config: &Config, overrides: LayerOverrides) -> Result<MixerSizes, AuditError> {
     let size = |name: &str| config.size(&format!("sparse_attention_config.{name}"));
     let (Some(block), Some(selected_blocks)) = (size("sparse_block_size")?, size("sparse_topk_blocks")?) else {
         let fields = "sparse_attention_config.sparse_block_size and .sparse_topk_blocks";
@@ -318,14 +322,14 @@ fn block_sparse(config: &Config, overrides: LayerOverrides) -> Result<MixerSizes
         (None, Err(_)) => 1,
     };
     let index_dim = config.count("sparse_attention_config.sparse_index_dim")?.unwrap_or(0);
-    Ok(from_heads(
+    Ok(with_heads(
         heads,
         "moba",
         &[("block", block), ("top", selected_blocks + local_blocks), ("groups", groups), ("index", index_dim)],
     ))
 }
 
-fn compressed(config: &Config, ratio: u64, has_indexer: bool) -> Result<MixerSizes, AuditError> {
+fn compressed_attention(config: &Config, ratio: u64, has_indexer: bool) -> Result<MixerSizes, AuditError> {
     let (Some(heads), Some(head_dim)) =
         (first_positive(config, HEADS)?, config.first_size(&["head_dim", "attention.key_length"])?)
     else {

@@ -524,7 +524,7 @@ impl MixerBuilder<'_> {
                     missing
                         .push(format!("the sizes of its recurrence are not given; looked for {}", fields.join(", ")));
                     let name = match candidates {
-                        RecurrenceSpec::Candidates([name]) => name,
+                        RecurrenceSpec::SizesFromConfig([name]) => name,
                         _ => "unknown",
                     };
                     (name, self.build("linear", &[], self.state_dtype.bits)?)

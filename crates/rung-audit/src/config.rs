@@ -174,7 +174,7 @@ impl<'a> Config<'a> {
     }
 
     /// A factor such as 0.5 or 2, times a size, as a whole number.
-    pub(crate) fn scaled(&self, name: &str, size: u64, default: f64) -> Result<u64, AuditError> {
+    pub(crate) fn scaled_size(&self, name: &str, size: u64, default: f64) -> Result<u64, AuditError> {
         let factor = match self.get(name) {
             None => default,
             Some(value @ JsonValue::Number(text)) => match text.parse::<f64>() {

@@ -64,13 +64,13 @@ impl GgufHeader {
     /// The header is malformed or claims more than any real one has.
     pub fn read(source: impl Read) -> Result<Self, AuditError> {
         let mut parser = Parser::new(source, StoredValues::WithVocabulary);
-        let (tensor_count, fields) = parser.fields()?;
+        let (tensor_count, fields) = parser.read_fields()?;
         if tensor_count > MAX_TENSORS {
             return Err(parser.error(format!("it claims {tensor_count} tensors; at most {MAX_TENSORS} are read")));
         }
         let mut tensors = Vec::new();
         for _ in 0..tensor_count {
-            tensors.push(parser.tensor()?);
+            tensors.push(parser.read_tensor()?);
         }
         let alignment = match fields.iter().find(|(key, _)| key == "general.alignment") {
             None => ALIGNMENT,
@@ -113,7 +113,7 @@ struct Parser<R> {
 /// Parses a header into one flat object of its architecture's fields, with `model_type` for the architecture, and the
 /// model's name.
 pub(crate) fn read(source: impl Read) -> Result<(JsonValue, Option<String>), AuditError> {
-    let (_, fields) = Parser::new(source, StoredValues::ForAudit).fields()?;
+    let (_, fields) = Parser::new(source, StoredValues::ForAudit).read_fields()?;
     Ok(architecture_fields(fields))
 }
 
@@ -145,12 +145,12 @@ impl<R: Read> Parser<R> {
     }
 
     /// The number of tensors, and the keys with their stored values.
-    fn fields(&mut self) -> Result<(u64, Vec<(String, JsonValue)>), AuditError> {
-        let magic: [u8; 4] = self.bytes()?;
+    fn read_fields(&mut self) -> Result<(u64, Vec<(String, JsonValue)>), AuditError> {
+        let magic: [u8; 4] = self.read_bytes()?;
         if &magic != MAGIC {
             return Err(self.error("it does not start with GGUF"));
         }
-        let version = u32::from_le_bytes(self.bytes()?);
+        let version = u32::from_le_bytes(self.read_bytes()?);
         match version {
             1 => self.has_32_bit_lengths = true,
             2 | 3 => {}
@@ -159,8 +159,8 @@ impl<R: Read> Parser<R> {
             }
             _ => return Err(self.error(format!("version {version} is not one of 1, 2, 3"))),
         }
-        let tensor_count = self.length()?;
-        let key_count = self.length()?;
+        let tensor_count = self.read_length()?;
+        let key_count = self.read_length()?;
         if key_count > MAX_KEYS {
             return Err(self.error(format!("it claims {key_count} keys; at most {MAX_KEYS} are read")));
         }
@@ -168,11 +168,11 @@ impl<R: Read> Parser<R> {
         let mut keys = std::collections::HashSet::new();
         for _ in 0..key_count {
             self.key.clear();
-            let key = crate::without_control(self.string(MAX_STRING)?);
+            let key = crate::without_control(self.read_string(MAX_STRING)?);
             self.key.clone_from(&key);
-            let value_type = u32::from_le_bytes(self.bytes()?);
+            let value_type = u32::from_le_bytes(self.read_bytes()?);
             let is_stored = self.stored == StoredValues::WithVocabulary || !key.starts_with("tokenizer.");
-            let value = self.value(value_type, is_stored, 0)?;
+            let value = self.read_value(value_type, is_stored, 0)?;
             if !keys.insert(key.clone()) {
                 return Err(self.error("the key occurs twice"));
             }
@@ -184,11 +184,11 @@ impl<R: Read> Parser<R> {
     }
 
     /// Name, dimensions, format and offset of the next tensor.
-    fn tensor(&mut self) -> Result<GgufTensor, AuditError> {
+    fn read_tensor(&mut self) -> Result<GgufTensor, AuditError> {
         self.key.clear();
-        let name = self.string(MAX_STRING)?;
+        let name = self.read_string(MAX_STRING)?;
         self.key.clone_from(&name);
-        let dimension_count = u32::from_le_bytes(self.bytes()?);
+        let dimension_count = u32::from_le_bytes(self.read_bytes()?);
         if dimension_count > MAX_DIMENSIONS {
             return Err(
                 self.error(format!("a tensor claims {dimension_count} dimensions; at most {MAX_DIMENSIONS} are read"))
@@ -196,10 +196,10 @@ impl<R: Read> Parser<R> {
         }
         let mut dimensions = Vec::new();
         for _ in 0..dimension_count {
-            dimensions.push(self.length()?);
+            dimensions.push(self.read_length()?);
         }
-        let ggml_type = u32::from_le_bytes(self.bytes()?);
-        Ok(GgufTensor { name, dimensions, ggml_type, offset: u64::from_le_bytes(self.bytes()?) })
+        let ggml_type = u32::from_le_bytes(self.read_bytes()?);
+        Ok(GgufTensor { name, dimensions, ggml_type, offset: u64::from_le_bytes(self.read_bytes()?) })
     }
 
     fn error(&self, problem: impl Into<String>) -> AuditError {
@@ -224,17 +224,17 @@ impl<R: Read> Parser<R> {
         Ok(())
     }
 
-    fn bytes<const N: usize>(&mut self) -> Result<[u8; N], AuditError> {
+    fn read_bytes<const N: usize>(&mut self) -> Result<[u8; N], AuditError> {
         let mut buffer = [0; N];
         self.fill(&mut buffer)?;
         Ok(buffer)
     }
 
-    fn length(&mut self) -> Result<u64, AuditError> {
+    fn read_length(&mut self) -> Result<u64, AuditError> {
         if self.has_32_bit_lengths {
-            return Ok(u64::from(u32::from_le_bytes(self.bytes()?)));
+            return Ok(u64::from(u32::from_le_bytes(self.read_bytes()?)));
         }
-        Ok(u64::from_le_bytes(self.bytes()?))
+        Ok(u64::from_le_bytes(self.read_bytes()?))
     }
 
     /// Skips bytes without storing them; a length beyond the end of the file costs no more than the file's length.
@@ -246,8 +246,8 @@ impl<R: Read> Parser<R> {
         if skipped < length { Err(self.error("the file ends inside its header")) } else { Ok(()) }
     }
 
-    fn string(&mut self, max: u64) -> Result<String, AuditError> {
-        let length = self.length()?;
+    fn read_string(&mut self, max: u64) -> Result<String, AuditError> {
+        let length = self.read_length()?;
         if length > max {
             return Err(self.error(format!("a string claims {length} bytes; at most {max} are read")));
         }
@@ -257,29 +257,29 @@ impl<R: Read> Parser<R> {
     }
 
     /// Parses a value; returns nothing if it is skipped.
-    fn value(&mut self, value_type: u32, is_stored: bool, depth: usize) -> Result<Option<JsonValue>, AuditError> {
+    fn read_value(&mut self, value_type: u32, is_stored: bool, depth: usize) -> Result<Option<JsonValue>, AuditError> {
         let number = |text: String| Some(JsonValue::Number(text));
         Ok(match value_type {
-            0 => number(u8::from_le_bytes(self.bytes()?).to_string()),
-            1 => number(i8::from_le_bytes(self.bytes()?).to_string()),
-            2 => number(u16::from_le_bytes(self.bytes()?).to_string()),
-            3 => number(i16::from_le_bytes(self.bytes()?).to_string()),
-            4 => number(u32::from_le_bytes(self.bytes()?).to_string()),
-            5 => number(i32::from_le_bytes(self.bytes()?).to_string()),
-            6 => number(f32::from_le_bytes(self.bytes()?).to_string()),
-            7 => Some(JsonValue::Bool(u8::from_le_bytes(self.bytes()?) != 0)),
-            8 => return self.string_value(is_stored),
-            9 => return self.list(is_stored, depth),
-            10 => number(u64::from_le_bytes(self.bytes()?).to_string()),
-            11 => number(i64::from_le_bytes(self.bytes()?).to_string()),
-            12 => number(f64::from_le_bytes(self.bytes()?).to_string()),
+            0 => number(u8::from_le_bytes(self.read_bytes()?).to_string()),
+            1 => number(i8::from_le_bytes(self.read_bytes()?).to_string()),
+            2 => number(u16::from_le_bytes(self.read_bytes()?).to_string()),
+            3 => number(i16::from_le_bytes(self.read_bytes()?).to_string()),
+            4 => number(u32::from_le_bytes(self.read_bytes()?).to_string()),
+            5 => number(i32::from_le_bytes(self.read_bytes()?).to_string()),
+            6 => number(f32::from_le_bytes(self.read_bytes()?).to_string()),
+            7 => Some(JsonValue::Bool(u8::from_le_bytes(self.read_bytes()?) != 0)),
+            8 => return self.read_string_value(is_stored),
+            9 => return self.read_list(is_stored, depth),
+            10 => number(u64::from_le_bytes(self.read_bytes()?).to_string()),
+            11 => number(i64::from_le_bytes(self.read_bytes()?).to_string()),
+            12 => number(f64::from_le_bytes(self.read_bytes()?).to_string()),
             _ => return Err(self.error(format!("value type {value_type} is not one of 0 to 12"))),
         })
     }
 
     /// Parses a string; long ones (chat templates) are skipped.
-    fn string_value(&mut self, is_stored: bool) -> Result<Option<JsonValue>, AuditError> {
-        let length = self.length()?;
+    fn read_string_value(&mut self, is_stored: bool) -> Result<Option<JsonValue>, AuditError> {
+        let length = self.read_length()?;
         if !is_stored || length > MAX_STRING {
             self.skip(length)?;
             return Ok(None);
@@ -292,12 +292,12 @@ impl<R: Read> Parser<R> {
         Ok(Some(JsonValue::String(if is_shown { crate::without_control(text) } else { text })))
     }
 
-    fn list(&mut self, is_stored: bool, depth: usize) -> Result<Option<JsonValue>, AuditError> {
+    fn read_list(&mut self, is_stored: bool, depth: usize) -> Result<Option<JsonValue>, AuditError> {
         if depth == 2 {
             return Err(self.error("lists are nested more than 2 deep"));
         }
-        let item_type = u32::from_le_bytes(self.bytes()?);
-        let count = self.length()?;
+        let item_type = u32::from_le_bytes(self.read_bytes()?);
+        let count = self.read_length()?;
         let item_bytes = match item_type {
             0 | 1 | 7 => Some(1),
             2 | 3 => Some(2),
@@ -320,7 +320,7 @@ impl<R: Read> Parser<R> {
         // The count is not trusted, so no memory is reserved for it; each item must have bytes in the file.
         let mut items = Vec::new();
         for _ in 0..count {
-            let item = self.value(item_type, is_stored, depth + 1)?;
+            let item = self.read_value(item_type, is_stored, depth + 1)?;
             if is_stored {
                 items.push(item.unwrap_or(JsonValue::Null));
             }

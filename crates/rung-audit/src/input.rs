@@ -18,10 +18,10 @@ pub fn audit_named(name: &str, options: &AuditOptions) -> Result<Audit, AuditErr
         return audit_reader(std::io::stdin().lock(), "stdin", options);
     }
     let path = Path::new(name);
-    if path.exists() { audit_path(path, options) } else { named_preset(name, options) }
+    if path.exists() { audit_path(path, options) } else { audit_named_preset(name, options) }
 }
 
-fn named_preset(name: &str, options: &AuditOptions) -> Result<Audit, AuditError> {
+fn audit_named_preset(name: &str, options: &AuditOptions) -> Result<Audit, AuditError> {
     // A name with a path separator or a file extension is meant as a path.
     let looks_like_path = name.contains(['/', '\\'])
         || Path::new(name).extension().is_some_and(|extension| extension == "json" || extension == "gguf");

@@ -76,7 +76,7 @@ pub fn parse(text: &str) -> Result<JsonValue, AuditError> {
     }
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let mut parser = Parser { bytes: text.as_bytes(), text, position: 0, value_count: 0, path: Vec::new() };
-    let value = parser.value(0)?;
+    let value = parser.parse_value(0)?;
     parser.skip_space();
     if parser.position < parser.bytes.len() {
         return Err(parser.error("something follows the end of the object"));
@@ -145,7 +145,7 @@ impl Parser<'_> {
         is_next
     }
 
-    fn value(&mut self, depth: usize) -> Result<JsonValue, AuditError> {
+    fn parse_value(&mut self, depth: usize) -> Result<JsonValue, AuditError> {
         self.value_count += 1;
         if self.value_count > MAX_VALUES {
             return Err(self.error(format!("more than {MAX_VALUES} values")));
@@ -153,15 +153,15 @@ impl Parser<'_> {
         match self.peek() {
             None => Err(self.error("the text ends where a value was expected")),
             Some(b'{' | b'[') if depth == MAX_DEPTH => Err(self.error(format!("nested more than {MAX_DEPTH} deep"))),
-            Some(b'{') => self.object(depth),
-            Some(b'[') => self.list(depth),
-            Some(b'"') => self.string().map(JsonValue::String),
-            Some(byte) if byte == b'-' || byte.is_ascii_alphanumeric() => self.unquoted(),
+            Some(b'{') => self.parse_object(depth),
+            Some(b'[') => self.parse_list(depth),
+            Some(b'"') => self.parse_string().map(JsonValue::String),
+            Some(byte) if byte == b'-' || byte.is_ascii_alphanumeric() => self.parse_unquoted_value(),
             Some(_) => Err(self.error("expected a value")),
         }
     }
 
-    fn object(&mut self, depth: usize) -> Result<JsonValue, AuditError> {
+    fn parse_object(&mut self, depth: usize) -> Result<JsonValue, AuditError> {
         self.position += 1;
         let mut fields: Vec<(String, JsonValue)> = Vec::new();
         // Hashes take less memory than copies of the keys. Only if two are equal, which in practice means a repeated key, keys are compared.
@@ -173,21 +173,21 @@ impl Parser<'_> {
             if self.peek() != Some(b'"') {
                 return Err(self.error("expected a key in quotes, or `}`"));
             }
-            let key = self.string()?;
+            let key = self.parse_string()?;
             let hash = hashes.hasher().hash_one(&key);
             if !hashes.insert(hash) && fields.iter().any(|(earlier_key, _)| *earlier_key == key) {
                 return Err(self.error(format!("the key \"{}\" occurs twice", shorten(&key))));
             }
             self.expect_byte(b':')?;
             self.path.push(PathSegment::Key(key.clone()));
-            let value = self.value(depth + 1)?;
+            let value = self.parse_value(depth + 1)?;
             self.path.pop();
             fields.push((key, value));
         }
         Ok(JsonValue::Object(fields))
     }
 
-    fn list(&mut self, depth: usize) -> Result<JsonValue, AuditError> {
+    fn parse_list(&mut self, depth: usize) -> Result<JsonValue, AuditError> {
         self.position += 1;
         let mut items = Vec::new();
         while !self.skip_if_next(b']') {
@@ -195,14 +195,14 @@ impl Parser<'_> {
                 self.expect_byte(b',')?;
             }
             self.path.push(PathSegment::Index(items.len()));
-            let item = self.value(depth + 1)?;
+            let item = self.parse_value(depth + 1)?;
             self.path.pop();
             items.push(item);
         }
         Ok(JsonValue::List(items))
     }
 
-    fn string(&mut self) -> Result<String, AuditError> {
+    fn parse_string(&mut self) -> Result<String, AuditError> {
         self.position += 1;
         let mut out = String::new();
         loop {
@@ -219,7 +219,7 @@ impl Parser<'_> {
                 }
                 Some(b'\\') => {
                     self.position += 1;
-                    out.push(self.escape()?);
+                    out.push(self.parse_escape()?);
                 }
                 Some(_) => return Err(self.error("a control character inside a string")),
                 None => return Err(self.error("the text ends inside quotes")),
@@ -227,7 +227,7 @@ impl Parser<'_> {
         }
     }
 
-    fn escape(&mut self) -> Result<char, AuditError> {
+    fn parse_escape(&mut self) -> Result<char, AuditError> {
         let Some(&byte) = self.bytes.get(self.position) else { return Err(self.error("the text ends inside quotes")) };
         self.position += 1;
         Ok(match byte {
@@ -237,18 +237,18 @@ impl Parser<'_> {
             b'n' => '\n',
             b'r' => '\r',
             b't' => '\t',
-            b'u' => self.code_point()?,
+            b'u' => self.parse_code_point()?,
             _ => return Err(self.error("an unknown escape after `\\`")),
         })
     }
 
     /// A code point after `\u`: four digits, or two halves of a surrogate pair in two escapes.
-    fn code_point(&mut self) -> Result<char, AuditError> {
+    fn parse_code_point(&mut self) -> Result<char, AuditError> {
         let start = self.position - 2;
-        let first = self.hex_code()?;
+        let first = self.parse_hex_code()?;
         let code = if (0xd800..0xdc00).contains(&first) && self.bytes[self.position..].starts_with(b"\\u") {
             self.position += 2;
-            let second = self.hex_code()?;
+            let second = self.parse_hex_code()?;
             let is_low_surrogate = (0xdc00..0xe000).contains(&second);
             is_low_surrogate.then(|| 0x10000 + ((first - 0xd800) << 10) + (second - 0xdc00))
         } else {
@@ -261,7 +261,7 @@ impl Parser<'_> {
     }
 
     /// The code of four hexadecimal digits.
-    fn hex_code(&mut self) -> Result<u32, AuditError> {
+    fn parse_hex_code(&mut self) -> Result<u32, AuditError> {
         let digits =
             self.bytes.get(self.position..self.position + 4).and_then(|digits| std::str::from_utf8(digits).ok());
         let digits = digits.filter(|digits| digits.bytes().all(|byte| byte.is_ascii_hexdigit()));
@@ -272,7 +272,7 @@ impl Parser<'_> {
     }
 
     /// A number, `true`, `false`, `null`, or Python's `NaN` and `Infinity`.
-    fn unquoted(&mut self) -> Result<JsonValue, AuditError> {
+    fn parse_unquoted_value(&mut self) -> Result<JsonValue, AuditError> {
         let start = self.position;
         let is_word_byte = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'+' | b'.');
         while self.bytes.get(self.position).is_some_and(is_word_byte) {

@@ -18,7 +18,7 @@ pub(crate) enum AttentionKind {
     TokenSparse { has_own_indexer: bool },
     /// Blocks of tokens selected by their scores.
     BlockSparse,
-    /// Blocks selected by an indexer with a cache of its own, beside ordinary keys and values.
+    /// Blocks selected by an indexer with a cache of its own, in addition to ordinary keys and values.
     IndexedBlockSparse,
     /// The whole past, one entry for every `ratio` tokens; an indexer may select some of the entries.
     Compressed { ratio: u64, has_indexer: bool },
@@ -84,10 +84,10 @@ pub(crate) enum MixerOrder {
 pub(crate) enum RecurrenceSpec {
     /// The mixer that the size fields of the config belong to.
     InferFromSizeFields,
-    /// One of these mixers, by Rung's names; if there are several, the size fields tell which.
-    Candidates(&'static [&'static str]),
+    /// One of these mixers, by Rung's names, with the sizes that the config's size fields give; if there are several, those fields tell which.
+    SizesFromConfig(&'static [&'static str]),
     /// This mixer with these sizes, which the dialect itself has read.
-    Known(&'static str, Vec<(&'static str, u64)>),
+    WithSizes(&'static str, Vec<(&'static str, u64)>),
 }
 
 /// The feed-forward part of a layer (its channel mixer).

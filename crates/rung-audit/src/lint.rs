@@ -67,7 +67,7 @@ pub fn lint(text: &str) -> Result<Vec<LintFinding>, AuditError> {
     let mut findings = Vec::new();
     match crate::audit::audit(&config, "config", "config.json", &AuditOptions::default()) {
         Ok(audit) => {
-            add_unknown(&audit, &mut findings);
+            add_unknown_reasons(&audit, &mut findings);
             for check in CHECKS {
                 check(&config, &audit, &mut findings);
             }
@@ -115,7 +115,7 @@ fn finding_of_error(error: &AuditError) -> LintFinding {
 }
 
 /// Adds a finding for each reason why the audit is incomplete.
-fn add_unknown(audit: &Audit, findings: &mut Vec<LintFinding>) {
+fn add_unknown_reasons(audit: &Audit, findings: &mut Vec<LintFinding>) {
     for reason in &audit.unknown_reasons {
         // Missing sizes are named after "looked for"; other reasons name the field in quotes.
         let fields = reason.split_once("looked for ").map(|(_, fields)| fields);

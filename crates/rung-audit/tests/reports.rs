@@ -122,7 +122,7 @@ fn plot_shows_every_model_without_overlapping_labels() {
     for audit in &audits {
         assert!(svg.contains(&audit.model), "{}", audit.model);
     }
-    assert_eq!(plot.overlaps(), 0);
+    assert_eq!(plot.overlap_count(), 0);
     assert!(svg.starts_with("<svg") && svg.contains("sans-serif"));
     // An empty plot is still valid.
     assert!(CachePlot::new(&[]).svg().ends_with("</svg>\n"));

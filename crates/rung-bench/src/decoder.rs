@@ -126,7 +126,7 @@ impl BenchDecoder {
             |x: &Tensor<f32>| ops.gather_rows(&ops.reshape(x, &[sequences * length, width]), &last_rows);
         for (index, block) in self.blocks.iter().enumerate() {
             x = ops.scope(&format!("block {index}"), || {
-                let x = self.token_mixing(ops, block, &x);
+                let x = self.add_mixer_output(ops, block, &x);
                 let last_only = !self.all_positions && index + 1 == self.blocks.len();
                 feed_forward(ops, block, &if last_only { last_positions(&x) } else { x })
             });
@@ -136,7 +136,7 @@ impl BenchDecoder {
         ops.scale(&ops.sum_all(&ops.cross_entropy(&logits, targets)), 1.0 / batch as f64)
     }
 
-    fn token_mixing<O: Ops>(&self, ops: &O, block: &Block, x: &O::Tensor) -> O::Tensor {
+    fn add_mixer_output<O: Ops>(&self, ops: &O, block: &Block, x: &O::Tensor) -> O::Tensor {
         let mixed = self.mix(ops, block, &layer_norm(ops, &block.norms[0], x));
         ops.add(x, &apply(ops, &block.out, &mixed))
     }

@@ -29,8 +29,8 @@ const WIDTH: usize = HEADS * HEAD_DIM;
 
 /// One narrow layer with a mixer.
 pub struct BenchLayer {
-    mixer: Builtin,
-    description: Mixer,
+    mixer: Mixer,
+    implementation: Builtin,
     weights: Parameters<f32>,
 }
 
@@ -51,16 +51,16 @@ impl BenchLayer {
     /// # Errors
     /// The mixer is not implemented.
     pub fn new(name: &str) -> Result<Self, BenchError> {
-        let description = benchmark_mixer(name)?;
+        let mixer = benchmark_mixer(name)?;
         let mut weights = Parameters::new();
         let settings = BuildSettings { width: WIDTH, ..BuildSettings::default() };
-        let mixer = Builtin::init(&description, &mut ParamBuilder::new(settings, &mut weights, &mut seeded(0)))?;
-        Ok(Self { mixer, description, weights })
+        let implementation = Builtin::init(&mixer, &mut ParamBuilder::new(settings, &mut weights, &mut seeded(0)))?;
+        Ok(Self { mixer, implementation, weights })
     }
 
     /// The mixer with its options and facts.
-    pub fn description(&self) -> &Mixer {
-        &self.description
+    pub fn mixer(&self) -> &Mixer {
+        &self.mixer
     }
 
     /// An executor with the layer's weights.
@@ -71,15 +71,15 @@ impl BenchLayer {
     }
 
     /// The state after `length` tokens.
-    pub fn state(&self, ops: &Native<f32>, length: usize) -> State<rung_engine::Tensor<f32>> {
+    pub fn state_after(&self, ops: &Native<f32>, length: usize) -> State<rung_engine::Tensor<f32>> {
         let x = ops.constant(&[1, length, WIDTH], &pseudo_random(1, length * WIDTH, -1.0..1.0));
-        self.mixer.forward(ops, &x, None).1
+        self.implementation.forward(ops, &x, None).1
     }
 
     /// Runs one more token after a state.
     pub fn step(&self, ops: &Native<f32>, state: &State<rung_engine::Tensor<f32>>) {
         let x = ops.constant(&[1, 1, WIDTH], &[0.5; WIDTH]);
-        drop(self.mixer.forward(ops, &x, Some(state)));
+        drop(self.implementation.forward(ops, &x, Some(state)));
     }
 }
 
@@ -94,7 +94,7 @@ pub fn forward_times(name: &str, lengths: &[usize], repetitions: usize) -> Resul
     for repetition in 0..=repetitions {
         for (length, times) in &mut times_by_length {
             let x = ops.constant(&[1, *length, WIDTH], &pseudo_random(1, *length * WIDTH, -1.0..1.0));
-            let elapsed = time(|| drop(layer.mixer.forward(&ops, &x, None)));
+            let elapsed = time(|| drop(layer.implementation.forward(&ops, &x, None)));
             // The first repetition fills the pool of buffers.
             times.extend((repetition > 0).then_some(elapsed));
         }
@@ -109,7 +109,7 @@ pub fn forward_times(name: &str, lengths: &[usize], repetitions: usize) -> Resul
 pub fn step_times(name: &str, position: usize, repetitions: usize) -> Result<Times, BenchError> {
     let layer = BenchLayer::new(name)?;
     let ops = layer.executor();
-    let state = layer.state(&ops, position);
+    let state = layer.state_after(&ops, position);
     let mut times = Times::default();
     for repetition in 0..=repetitions {
         let elapsed = time(|| (0..STEPS).for_each(|_| layer.step(&ops, &state)));

@@ -176,7 +176,7 @@ pub struct CaseFilter {
 
 /// The work of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum CaseKind {
+enum CaseWork {
     Kernel { kernel: Kernel, size: Size, backward: bool },
     Train { size: Size, all_positions: bool },
     Exponent,
@@ -188,28 +188,28 @@ enum CaseKind {
 pub struct BenchCase {
     /// The mixer, or the kernel.
     pub mixer: &'static str,
-    work: CaseKind,
+    work: CaseWork,
 }
 
 impl BenchCase {
     /// The name of the work in reports and requests.
     pub fn work_name(&self) -> &'static str {
         match self.work {
-            CaseKind::Kernel { backward: false, .. } => "forward",
-            CaseKind::Kernel { backward: true, .. } => "forward+backward",
-            CaseKind::Train { all_positions: false, .. } => "train",
-            CaseKind::Train { all_positions: true, .. } => "train whole",
-            CaseKind::Exponent => "exponent",
-            CaseKind::Step { .. } => "step",
+            CaseWork::Kernel { backward: false, .. } => "forward",
+            CaseWork::Kernel { backward: true, .. } => "forward+backward",
+            CaseWork::Train { all_positions: false, .. } => "train",
+            CaseWork::Train { all_positions: true, .. } => "train whole",
+            CaseWork::Exponent => "exponent",
+            CaseWork::Step { .. } => "step",
         }
     }
 
     /// The shape: `S`, `M` or `L`, the lengths of a fit, or the position of a step.
     pub fn shape(&self) -> String {
         match self.work {
-            CaseKind::Kernel { size, .. } | CaseKind::Train { size, .. } => size.name.to_owned(),
-            CaseKind::Exponent => format!("n={}..{}", exponents::LENGTHS[0], exponents::LENGTHS[4]),
-            CaseKind::Step { position } => format!("n={position}"),
+            CaseWork::Kernel { size, .. } | CaseWork::Train { size, .. } => size.name.to_owned(),
+            CaseWork::Exponent => format!("n={}..{}", exponents::LENGTHS[0], exponents::LENGTHS[4]),
+            CaseWork::Step { position } => format!("n={position}"),
         }
     }
 
@@ -219,9 +219,9 @@ impl BenchCase {
             format!("{batch} {length} {width} {heads} {layers}")
         };
         match self.work {
-            CaseKind::Kernel { size, .. } => Some(format!("{} {} {}", self.work_name(), self.mixer, numbers(size))),
-            CaseKind::Train { size, .. } => Some(format!("train {} {}", self.mixer, numbers(size))),
-            CaseKind::Exponent | CaseKind::Step { .. } => None,
+            CaseWork::Kernel { size, .. } => Some(format!("{} {} {}", self.work_name(), self.mixer, numbers(size))),
+            CaseWork::Train { size, .. } => Some(format!("train {} {}", self.mixer, numbers(size))),
+            CaseWork::Exponent | CaseWork::Step { .. } => None,
         }
     }
 }
@@ -309,7 +309,7 @@ impl Bench {
         let (mut peers, mut exponent, mut flops) = (Vec::new(), None, None);
         let (times, tokens);
         match case.work {
-            CaseKind::Kernel { kernel, size, backward } => {
+            CaseWork::Kernel { kernel, size, backward } => {
                 let measured = kernels::measure_on_threads((kernel, size, backward), threads, |run| {
                     self.measure_interleaved(case, run)
                 });
@@ -317,18 +317,18 @@ impl Bench {
                 tokens = size.tokens();
                 flops = kernel.forward_flops(size).map(|forward| forward * if backward { 3.0 } else { 1.0 });
             }
-            CaseKind::Train { size, all_positions } => {
+            CaseWork::Train { size, all_positions } => {
                 let mut training = Training::new(case.mixer, size, all_positions, threads)?;
                 (times, peers) = self.measure_interleaved(case, &mut || training.step())?;
                 (tokens, flops) = (size.tokens(), Some(training.flops_per_step()));
             }
-            CaseKind::Exponent => {
+            CaseWork::Exponent => {
                 let mut all = exponents::forward_times(case.mixer, &exponents::LENGTHS, self.repetitions)?;
                 exponent = Some(exponents::exponent(&all));
                 let (length, longest) = all.pop().unwrap_or_default();
                 (times, tokens) = (longest, length as f64);
             }
-            CaseKind::Step { position } => {
+            CaseWork::Step { position } => {
                 times = exponents::step_times(case.mixer, position, self.repetitions)?;
                 tokens = 1.0;
             }
@@ -401,9 +401,9 @@ pub fn cases(filter: &CaseFilter) -> Result<Vec<BenchCase>, BenchError> {
     }
     let is_selected = |case: &BenchCase| {
         let section = match case.work {
-            CaseKind::Kernel { .. } => Section::Kernels,
-            CaseKind::Train { .. } => Section::Train,
-            CaseKind::Exponent | CaseKind::Step { .. } => Section::Exponents,
+            CaseWork::Kernel { .. } => Section::Kernels,
+            CaseWork::Train { .. } => Section::Train,
+            CaseWork::Exponent | CaseWork::Step { .. } => Section::Exponents,
         };
         filter.only.is_none_or(|only| only == section)
             && mixer.is_none_or(|mixer| mixer == case.mixer)
@@ -420,18 +420,18 @@ pub fn cases(filter: &CaseFilter) -> Result<Vec<BenchCase>, BenchError> {
 fn all_cases() -> Vec<BenchCase> {
     let kernels = SIZES.iter().flat_map(|&size| {
         let forward_and_backward = move |&(mixer, kernel): &'static (&'static str, Kernel)| {
-            [false, true].map(|backward| BenchCase { mixer, work: CaseKind::Kernel { kernel, size, backward } })
+            [false, true].map(|backward| BenchCase { mixer, work: CaseWork::Kernel { kernel, size, backward } })
         };
         KERNELS.iter().flat_map(forward_and_backward)
     });
     let train = SIZES.iter().flat_map(|&size| {
         let case =
-            |all_positions: bool| move |mixer| BenchCase { mixer, work: CaseKind::Train { size, all_positions } };
+            |all_positions: bool| move |mixer| BenchCase { mixer, work: CaseWork::Train { size, all_positions } };
         train::mixer_names().map(case(false)).chain(train::compared_mixer_names().map(case(true)))
     });
     let growth = implemented_mixers().flat_map(|mixer| {
-        let steps = exponents::POSITIONS.map(|position| BenchCase { mixer, work: CaseKind::Step { position } });
-        std::iter::once(BenchCase { mixer, work: CaseKind::Exponent }).chain(steps)
+        let steps = exponents::POSITIONS.map(|position| BenchCase { mixer, work: CaseWork::Step { position } });
+        std::iter::once(BenchCase { mixer, work: CaseWork::Exponent }).chain(steps)
     });
     kernels.chain(train).chain(growth).collect()
 }

@@ -134,7 +134,7 @@ pub fn profile(mixer: &'static str, size: Size, threads: usize, repetitions: usi
 ///
 /// # Errors
 /// The checkpoint cannot be read, or has fewer than a thousand tokens.
-pub fn checkpoint(path: &Path, threads: usize, repetitions: usize) -> Result<Vec<StepProfile>, BenchError> {
+pub fn profile_checkpoint(path: &Path, threads: usize, repetitions: usize) -> Result<Vec<StepProfile>, BenchError> {
     let checkpoint = Network::open(path).map_err(Box::new)?;
     let (peak_flops, bandwidth) = (peak_flops(threads), bandwidth(threads));
     let profile_workload = |workload: Workload| {

@@ -92,7 +92,7 @@ impl Training {
         let Self { model, size, weights, trainer, optimizer, tokens, targets } = self;
         let mut outcome = Ok(());
         let passes_ms = time(|| {
-            let step = trainer.step(weights, size.batch, |ops: &Native<f32>, sequences| {
+            let step = trainer.compute_gradient(weights, size.batch, |ops: &Native<f32>, sequences| {
                 let rows = &tokens[sequences.start * size.length..sequences.end * size.length];
                 model.loss(ops, rows, &targets[sequences], *size)
             });

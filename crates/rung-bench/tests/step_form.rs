@@ -34,7 +34,7 @@ static ALLOCATOR: CountingAllocator = CountingAllocator;
 /// Numbers in the state after `position` tokens, and bytes that the next step allocates.
 fn measure(layer: &BenchLayer, position: usize) -> (usize, usize) {
     let prefill = layer.executor();
-    let state = layer.state(&prefill, position);
+    let state = layer.state_after(&prefill, position);
     let decode = layer.executor();
     let copy = |tensor: &_| decode.constant(&prefill.shape(tensor), &prefill.values(tensor));
     let tensors = state.tensors.each_ref().map(|part| part.as_ref().map(copy));
@@ -52,7 +52,7 @@ fn bounded_mixers_step_at_the_same_cost_at_every_position() {
     for name in rung_nn::mixer::NAMES {
         let layer = BenchLayer::new(name).unwrap();
         let [early, late] = POSITIONS.map(|position| measure(&layer, position));
-        let facts = layer.description().facts();
+        let facts = layer.mixer().facts();
         if matches!(facts.reach, MixerReach::Full(_)) || facts.cache_per_token > 0 {
             assert!(late.0 > early.0 && late.1 > early.1, "{name}: a cache that does not grow, {early:?} and {late:?}");
             growing += 1;

@@ -68,6 +68,7 @@ impl BlockChoice {
     pub(crate) fn readers(&self, query_len: usize, key_len: usize) -> BlockReaders {
         let block_count = key_len.div_ceil(self.block_size);
         let group_count = self.ends.len() / query_len.max(1);
+        // Counted first, then the start of each list; each start moves to the end of its list while the list is filled.
         let mut ends = vec![0; group_count * block_count];
         let pairs =
             || (0..self.ends.len()).flat_map(|row| self.blocks_of(row).iter().map(move |block| (row, *block as usize)));
@@ -97,7 +98,7 @@ pub(crate) struct BlockReaders {
 }
 
 impl BlockReaders {
-    /// Readers of a block; `group` is `sequence * groups + group`.
+    /// Readers of a block. `group` counts the groups of all sequences: `sequence * groups + index of the group in its sequence`.
     pub(crate) fn readers_of(&self, group: usize, block: usize) -> &[u32] {
         let list = group * self.block_count + block;
         let start = if list == 0 { 0 } else { self.ends[list - 1] };

@@ -5,8 +5,8 @@
 //! AVX, so the `vectorised!` macro compiles each inner loop three times (AVX-512, AVX2 with fused multiply-add, and the target's
 //! baseline, which on aarch64 has vectors and fused multiply-add) and picks one at run time. Matrix products use the same macro.
 //!
-//! `unsafe` is needed to call a function compiled for another instruction set, in [`vectorised`], and for the intrinsics in
-//! [`transpose`].
+//! `unsafe` is needed to call a function compiled for another instruction set, in [`vectorised`], for the intrinsics in
+//! [`transpose`], and for the AMX instructions of large products, in `product/amx.rs`.
 
 #![expect(
     clippy::inline_always,

@@ -14,7 +14,7 @@
 //! let mut trainer = DataParallel::new(2, 4);
 //! let mut optimizer = AdamWConfig { rate: 0.1, decay: 0.0, ..AdamWConfig::default() }.init();
 //! for _ in 0..200 {
-//!     trainer.step(&weights, data.len(), |ops: &Native<f32>, items| {
+//!     trainer.compute_gradient(&weights, data.len(), |ops: &Native<f32>, items| {
 //!         let x = ops.constant(&[items.len(), 1], &data[items.clone()]);
 //!         let error = ops.sub(&ops.linear(&x, &ops.parameter(weight), None), &ops.scale(&x, 2.0));
 //!         ops.scale(&ops.sum_all(&ops.mul(&error, &error)), 1.0 / data.len() as f64)
@@ -54,5 +54,5 @@ pub use optimizer::{AdamW, AdamWConfig};
 pub use parameters::{NewParameter, Parameter, ParameterEntry, Parameters, Role};
 pub use repulsion::Repulsion;
 pub use scalar::Scalar;
-pub use schedule::{DecayCourse, Schedule};
+pub use schedule::{LearningRateDecay, Schedule};
 pub use shape::{MAX_RANK, Shape};

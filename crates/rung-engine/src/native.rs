@@ -140,7 +140,7 @@ impl<S: Scalar> Native<S> {
 
     /// Stops the check, and returns the first operation whose result was not finite.
     pub fn take_non_finite(&self) -> Option<NonFinite> {
-        self.lock().finite_check.take().and_then(|check| check.first_fault)
+        self.lock().finite_check.take().and_then(|check| check.first_non_finite)
     }
 
     /// Reads the clock after every operation from now on; see [`take_profile`](Self::take_profile).

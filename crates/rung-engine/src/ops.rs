@@ -13,6 +13,7 @@
 //! Conventions, all row-major:
 //!
 //! - activations are `[batch, time, width]`, heads are `[batch, time, head, head_dim]`, states `[batch, head, key, value]`;
+//! - in formulas, `'` is the transpose: `k v'` is an outer product;
 //! - reductions keep their axis with extent 1, so that the result broadcasts against the input;
 //! - element-wise operations broadcast by aligning trailing axes;
 //! - shapes that do not fit are a bug in the program, not in its input: they panic and name the shapes. Plans and files are

@@ -12,7 +12,8 @@
 //! The last term is the drift of Langevin dynamics; the caller adds its noise, of standard deviation `sqrt(2 rate temperature)` per
 //! step. The forward pass does not change.
 //!
-//! Source: SVGD, Liu and Wang 2016 (1608.04471); SPOS, Zhang et al. 2018 (1809.01293); on heads, An et al. 2020 (2009.09364).
+//! Source: Stein variational gradient descent (SVGD), Liu and Wang 2016 (1608.04471); stochastic particle-optimization sampling
+//! (SPOS), Zhang et al. 2018 (1809.01293); on heads, An et al. 2020 (2009.09364).
 
 use crate::scalar::Scalar;
 

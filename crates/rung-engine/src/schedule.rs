@@ -4,16 +4,16 @@
 //! begins with a linear warm-up, which may have no steps.
 //!
 //! ```
-//! use rung_engine::{DecayCourse, Schedule};
+//! use rung_engine::{LearningRateDecay, Schedule};
 //!
-//! let schedule = Schedule { warmup: 10, steps: 110, course: DecayCourse::Cosine { floor: 0.0 } };
+//! let schedule = Schedule { warmup: 10, steps: 110, decay: LearningRateDecay::Cosine { floor: 0.0 } };
 //! assert_eq!(schedule.factor(4), 0.5);
 //! assert!((schedule.factor(60) - 0.5).abs() < 1e-12);
 //! ```
 
 /// How the learning rate decays after the warm-up.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum DecayCourse {
+pub enum LearningRateDecay {
     /// The rate stays at its peak.
     Constant,
     /// Half a cosine, down to `floor` times the peak at the last step.
@@ -43,7 +43,7 @@ pub struct Schedule {
     /// Steps of the run, warm-up included.
     pub steps: usize,
     /// How the learning rate decays after the warm-up.
-    pub course: DecayCourse,
+    pub decay: LearningRateDecay,
 }
 
 impl Schedule {
@@ -54,13 +54,13 @@ impl Schedule {
         }
         let decay_steps = self.steps.saturating_sub(self.warmup).max(1) as f64;
         let progress = ((step - self.warmup) as f64 / decay_steps).min(1.0);
-        match self.course {
-            DecayCourse::Constant => 1.0,
-            DecayCourse::Cosine { floor } => {
+        match self.decay {
+            LearningRateDecay::Constant => 1.0,
+            LearningRateDecay::Cosine { floor } => {
                 floor + (1.0 - floor) * 0.5 * (1.0 + (std::f64::consts::PI * progress).cos())
             }
-            DecayCourse::Linear { floor } => floor + (1.0 - floor) * (1.0 - progress),
-            DecayCourse::Stable { floor, cooldown } => {
+            LearningRateDecay::Linear { floor } => floor + (1.0 - floor) * (1.0 - progress),
+            LearningRateDecay::Stable { floor, cooldown } => {
                 let cooldown_steps = (cooldown * self.steps as f64).max(1.0);
                 let remaining_steps = self.steps.saturating_sub(step) as f64;
                 floor + (1.0 - floor) * (remaining_steps / cooldown_steps).min(1.0)
@@ -75,8 +75,8 @@ mod tests {
 
     #[test]
     fn schedules_warm_up_to_the_peak_and_end_at_their_floor() {
-        for course in [DecayCourse::Cosine { floor: 0.1 }, DecayCourse::Linear { floor: 0.1 }] {
-            let schedule = Schedule { warmup: 5, steps: 50, course };
+        for decay in [LearningRateDecay::Cosine { floor: 0.1 }, LearningRateDecay::Linear { floor: 0.1 }] {
+            let schedule = Schedule { warmup: 5, steps: 50, decay };
             let factors: Vec<_> = (0..60).map(|step| schedule.factor(step)).collect();
             assert!(factors[..5].windows(2).all(|pair| pair[0] < pair[1]));
             assert!(factors[5..51].windows(2).all(|pair| pair[0] > pair[1]));
@@ -86,7 +86,7 @@ mod tests {
                     && (factors[59] - 0.1).abs() < 1e-12
             );
         }
-        let stable = Schedule { warmup: 5, steps: 50, course: DecayCourse::Stable { floor: 0.1, cooldown: 0.2 } };
+        let stable = Schedule { warmup: 5, steps: 50, decay: LearningRateDecay::Stable { floor: 0.1, cooldown: 0.2 } };
         let factors: Vec<_> = (0..60).map(|step| stable.factor(step)).collect();
         assert!(factors[4..41].iter().all(|factor| (factor - 1.0).abs() < 1e-12));
         assert!(
@@ -94,7 +94,7 @@ mod tests {
                 && (factors[50] - 0.1).abs() < 1e-12
                 && (factors[59] - 0.1).abs() < 1e-12
         );
-        let constant = Schedule { warmup: 0, steps: 3, course: DecayCourse::Constant };
+        let constant = Schedule { warmup: 0, steps: 3, decay: LearningRateDecay::Constant };
         assert!((0..9).all(|step| (constant.factor(step) - 1.0).abs() < 1e-12));
     }
 }

@@ -38,7 +38,8 @@ fn steps_after_the_first_allocate_nothing() {
     let mut workers = DataParallel::new(2, 4);
     let mut optimizer = AdamWConfig::default().init();
     let mut step = || {
-        let outcome = workers.step(&model.weights, 16, |ops: &Native<f32>, items| model.loss(ops, items, 16));
+        let outcome =
+            workers.compute_gradient(&model.weights, 16, |ops: &Native<f32>, items| model.loss(ops, items, 16));
         assert!(outcome.is_ok());
         optimizer.update(&mut model.weights, workers.gradient(), 1.0);
     };

@@ -15,7 +15,7 @@ fn train(threads: usize, micro_batch: usize, steps: usize) -> (Vec<f32>, f64) {
     let mut loss = f64::NAN;
     for _ in 0..steps {
         loss = workers
-            .step(&model.weights, BATCH, |ops: &Native<f32>, items| model.loss(ops, items, BATCH))
+            .compute_gradient(&model.weights, BATCH, |ops: &Native<f32>, items| model.loss(ops, items, BATCH))
             .expect("finite numbers")
             .loss;
         optimizer.update(&mut model.weights, workers.gradient(), 1.0);
@@ -52,12 +52,13 @@ fn a_step_with_an_infinite_weight_names_the_operation_and_layer() {
     model.weights.get_mut(poisoned)[3] = f32::INFINITY;
     let mut workers = DataParallel::new(2, 3);
     let error = workers
-        .step(&model.weights, BATCH, |ops: &Native<f32>, items| model.loss(ops, items, BATCH))
+        .compute_gradient(&model.weights, BATCH, |ops: &Native<f32>, items| model.loss(ops, items, BATCH))
         .expect_err("an infinite weight");
     let message = error.to_string();
     assert!(message.contains("product in layer 1: gdn") && message.contains("forward"), "{message}");
     model.weights.get_mut(poisoned)[3] = 0.0;
-    let repaired = workers.step(&model.weights, BATCH, |ops: &Native<f32>, items| model.loss(ops, items, BATCH));
+    let repaired =
+        workers.compute_gradient(&model.weights, BATCH, |ops: &Native<f32>, items| model.loss(ops, items, BATCH));
     assert!(repaired.is_ok(), "the next step succeeds after an error");
 }
 
@@ -66,7 +67,7 @@ fn a_step_with_an_infinite_gradient_names_the_backward_pass() {
     let mut weights = Parameters::<f32>::new();
     let id = weights.add("x", &[1], vec![0.0]).id();
     let error = DataParallel::new(1, 1)
-        .step(&weights, 1, |ops: &Native<f32>, _| ops.scope("root", || ops.sqrt(&ops.parameter(id))))
+        .compute_gradient(&weights, 1, |ops: &Native<f32>, _| ops.scope("root", || ops.sqrt(&ops.parameter(id))))
         .expect_err("the derivative of a square root at zero");
     assert_eq!(error.to_string(), "sqrt in root gave a number that is not finite, in the backward pass");
 }

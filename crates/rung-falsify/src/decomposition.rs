@@ -7,7 +7,7 @@
 //! streams of the later tokens.
 //!
 //! ```text
-//! z_2 (all N^N of them)  |  z_1 in Z_1, z_0 in Z_0, w: their residual streams are the same for every z_2 in R
+//! z_2 (all N^N with N rows)  |  z_1 in Z_1, z_0 in Z_0, w: their residual streams are the same for every z_2 in R
 //! ```
 
 use std::collections::HashMap;

@@ -19,7 +19,7 @@ pub const MAX_ENUMERATED: u128 = 1 << 20;
 /// The largest number of prompts that one thread runs at a time.
 const MAX_BATCH_SIZE: u64 = 32;
 /// Batches that run between two progress reports.
-const CHUNKS_PER_ROUND: u64 = 8;
+const BATCHES_PER_ROUND: u64 = 8;
 /// Number of prompts with the smallest margins that are changed further.
 const POOL_SIZE: usize = 32;
 
@@ -61,13 +61,13 @@ fn check_every_instance(
         target.task().nth_prompt(u128::from(number), &mut prompt);
         prompt.tokens().to_vec()
     };
-    for start in (0..count).step_by((batch_size * CHUNKS_PER_ROUND) as usize) {
-        let chunks: Vec<Vec<Vec<u32>>> = (0..CHUNKS_PER_ROUND)
-            .map(|chunk| (start + chunk * batch_size).min(count)..(start + (chunk + 1) * batch_size).min(count))
-            .filter(|chunk| !chunk.is_empty())
-            .map(|chunk| chunk.map(nth_prompt).collect())
+    for start in (0..count).step_by((batch_size * BATCHES_PER_ROUND) as usize) {
+        let batches: Vec<Vec<Vec<u32>>> = (0..BATCHES_PER_ROUND)
+            .map(|batch| (start + batch * batch_size).min(count)..(start + (batch + 1) * batch_size).min(count))
+            .filter(|batch| !batch.is_empty())
+            .map(|batch| batch.map(nth_prompt).collect())
             .collect();
-        for margins in parallel::map(&chunks, |prompts| margins(target, prompts)) {
+        for margins in parallel::map(&batches, |prompts| compute_margins(target, prompts)) {
             for margin in margins? {
                 report.candidates += 1;
                 if let Some(witness) = confirm(target, &margin)? {
@@ -103,12 +103,12 @@ fn search_small_margins(
             let random = splitmix64(number) as usize;
             change_tokens(&alphabet, &pool[random % pool.len()].prompt, splitmix64(random as u64))
         };
-        let start = round * batch_size * CHUNKS_PER_ROUND;
-        let chunks: Vec<Vec<Vec<u32>>> = (0..CHUNKS_PER_ROUND)
-            .map(|chunk| (0..batch_size).map(|row| candidate(start + chunk * batch_size + row)).collect::<Vec<_>>())
+        let start = round * batch_size * BATCHES_PER_ROUND;
+        let batches: Vec<Vec<Vec<u32>>> = (0..BATCHES_PER_ROUND)
+            .map(|batch| (0..batch_size).map(|row| candidate(start + batch * batch_size + row)).collect::<Vec<_>>())
             .map(|prompts| prompts.into_iter().filter(|prompt| target.task().oracle(prompt).is_ok()).collect())
             .collect();
-        for margins in parallel::map(&chunks, |prompts: &Vec<Vec<u32>>| margins(target, prompts)) {
+        for margins in parallel::map(&batches, |prompts: &Vec<Vec<u32>>| compute_margins(target, prompts)) {
             for margin in margins? {
                 report.candidates += 1;
                 if let Some(witness) = confirm(target, &margin)? {
@@ -143,7 +143,7 @@ fn change_tokens(alphabet: &Alphabet, prompt: &[u32], seed: u64) -> Vec<u32> {
 }
 
 /// The smallest margin of each prompt.
-fn margins(target: &TargetModel, prompts: &[Vec<u32>]) -> Result<Vec<AnswerMargin>, ModelError> {
+fn compute_margins(target: &TargetModel, prompts: &[Vec<u32>]) -> Result<Vec<AnswerMargin>, ModelError> {
     if prompts.is_empty() {
         return Ok(Vec::new());
     }

@@ -48,7 +48,7 @@ pub fn search_relation(
     let mut report = MethodReport::new(Method::IntegerRelation, "lattices");
     let (vocabulary, state_size) =
         (target.task().fields()[0].vocabulary as usize, state_collision::state_size(target) as usize);
-    let writes = writes(target)?;
+    let writes = compute_writes(target)?;
     let is_written = writes.iter().fold(vec![false; state_size], |nonzero, write| {
         nonzero.iter().zip(write).map(|(nonzero, number)| *nonzero || *number != 0).collect()
     });
@@ -57,7 +57,7 @@ pub fn search_relation(
     let mut row_count = (2 * written_elements + 8).min(vocabulary).min(MAX_ROWS);
     report.note = format!("{written_elements} elements of the state are written, by {vocabulary} tokens");
     while row_count > written_elements + 1 {
-        let tokens = smallest_writes(&writes, row_count, budget.seed);
+        let tokens = tokens_with_smallest_writes(&writes, row_count, budget.seed);
         let vectors: Vec<Vec<i64>> =
             tokens.iter().map(|token| writes[*token].iter().copied().chain([1]).collect()).collect();
         report.candidates += 1;
@@ -107,7 +107,7 @@ fn positive_count(relation: &[i64]) -> usize {
 }
 
 /// The write of each token, in steps of the grid.
-fn writes(target: &TargetModel) -> Result<Vec<Vec<i64>>, FalsifyError> {
+fn compute_writes(target: &TargetModel) -> Result<Vec<Vec<i64>>, FalsifyError> {
     let vocabulary = target.task().fields()[0].vocabulary;
     let Some(rounding) = target.network.config.precision.state else { unreachable!("called for rounded states only") };
     let step = rounding.range / f64::from(1_u32 << (rounding.bits - 1));
@@ -121,7 +121,7 @@ fn writes(target: &TargetModel) -> Result<Vec<Vec<i64>>, FalsifyError> {
 }
 
 /// The tokens with the smallest writes, since these have the shortest relations.
-fn smallest_writes(writes: &[Vec<i64>], count: usize, seed: u64) -> Vec<usize> {
+fn tokens_with_smallest_writes(writes: &[Vec<i64>], count: usize, seed: u64) -> Vec<usize> {
     let squared_norm = |token: usize| writes[token].iter().map(|number| number * number).sum::<i64>();
     let mut tokens: Vec<usize> = (0..writes.len()).collect();
     // Tokens of the same norm are ordered by the seed.

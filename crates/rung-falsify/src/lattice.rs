@@ -5,8 +5,8 @@
 //! the given rows. A row is moved at once to the position to which successive swaps would move it; its coefficients with respect to the
 //! rows before it do not change on the way.
 //!
-//! [`relations`] uses it to find integers x, not all zero, with `sum_i x_i c_i = 0`: the rows `(e_i | W c_i)` are reduced, and a short row
-//! whose second half is zero is such an x. More than D vectors of D small numbers have relations; with about 2 D vectors the relations are
+//! [`relations`] uses it to find integers x, not all zero, with `sum_i x_i c_i = 0`: the rows `(e_i | W c_i)`, with `e_i` the i-th unit
+//! vector, are reduced, and a short row whose second half is zero is such an x. More than D vectors of D small numbers have relations; with about 2 D vectors the relations are
 //! short. With a large W from the start, double precision would lose the first half of the rows. So W starts at one and grows by a small
 //! factor, and the basis is reduced again each time.
 
@@ -45,10 +45,10 @@ pub fn reduce(basis: &mut [Vec<i64>], mut should_continue: impl FnMut() -> bool)
         if !should_continue() {
             return false;
         }
-        let Some(residuals) = reduction.size_reduce(row) else { return false };
-        let position = reduction.insertion_position(row, &residuals);
+        let Some(squared_norms) = reduction.size_reduce(row) else { return false };
+        let position = reduction.insertion_position(row, &squared_norms);
         reduction.move_row(row, position);
-        reduction.norms[position] = residuals[position];
+        reduction.norms[position] = squared_norms[position];
         row = position + 1;
     }
     true
@@ -59,7 +59,7 @@ impl Reduction<'_> {
     /// of the row's component orthogonal to the first i rows; `None` if numbers grow too large.
     fn size_reduce(&mut self, row: usize) -> Option<Vec<f64>> {
         for _ in 0..MAX_PASSES {
-            let residuals = self.orthogonalise(row);
+            let squared_norms = self.orthogonalise(row);
             let (earlier_rows, later_rows) = self.basis.split_at_mut(row);
             let (earlier_mu, later_mu) = self.mu.split_at_mut(row);
             let (entries, mu) = (&mut later_rows[0], &mut later_mu[0]);
@@ -80,7 +80,7 @@ impl Reduction<'_> {
                 mu[..other].iter_mut().zip(&earlier_mu[other]).for_each(|(mu, other)| *mu -= multiple * other);
             }
             if !changed {
-                return Some(residuals);
+                return Some(squared_norms);
             }
             if entries.iter().any(|entry| entry.abs() > MAX_ENTRY) {
                 return None;
@@ -93,20 +93,21 @@ impl Reduction<'_> {
     /// Computes the coefficients of a row with respect to the rows before it. The result is that of [`Reduction::size_reduce`].
     fn orthogonalise(&mut self, row: usize) -> Vec<f64> {
         let Self { floats, mu, norms, .. } = self;
-        let mut residuals = vec![dot(&floats[row], &floats[row])];
+        let mut squared_norms = vec![dot(&floats[row], &floats[row])];
         let mut scaled = vec![0.0; row];
         for other in 0..row {
             scaled[other] = dot(&floats[row], &floats[other]) - dot(&mu[other][..other], &scaled[..other]);
             mu[row][other] = scaled[other] / norms[other];
             // Rows that are linearly dependent up to rounding must not lead to a division by zero.
-            residuals.push((residuals[other] - mu[row][other] * scaled[other]).max(1e-9));
+            squared_norms.push((squared_norms[other] - mu[row][other] * scaled[other]).max(1e-9));
         }
-        residuals
+        squared_norms
     }
 
     /// The position to which successive swaps would move a row.
-    fn insertion_position(&self, row: usize, residuals: &[f64]) -> usize {
-        let satisfies_lovasz = |position: &usize| residuals[position - 1] >= LOVASZ_CONSTANT * self.norms[position - 1];
+    fn insertion_position(&self, row: usize, squared_norms: &[f64]) -> usize {
+        let satisfies_lovasz =
+            |position: &usize| squared_norms[position - 1] >= LOVASZ_CONSTANT * self.norms[position - 1];
         (1..=row).rev().find(satisfies_lovasz).unwrap_or(0)
     }
 

@@ -404,9 +404,9 @@ fn run_method(
             if witness.is_some() || stop.is_reached() {
                 return Ok((witness, report));
             }
-            residual_collision::search_border(target, budget, stop, false)
+            residual_collision::search_border(target, budget, stop)
         }
-        Method::BorderSearch => residual_collision::search_border(target, budget, stop, false),
+        Method::BorderSearch => residual_collision::search_border(target, budget, stop),
         Method::EveryInstance | Method::GuidedErrors => guided_errors::search_wrong_answers(target, budget, stop),
     }
 }

@@ -27,7 +27,7 @@ use rung_train::parallel;
 /// The largest number of prompts that one thread runs at a time.
 const MAX_BATCH_SIZE: u64 = 64;
 /// Batches that run between two progress reports.
-const CHUNKS_PER_ROUND: u64 = 8;
+const BATCHES_PER_ROUND: u64 = 8;
 /// The largest number of contents that are tried in one prompt.
 const MAX_CONTENTS: u64 = 1 << 13;
 
@@ -64,7 +64,7 @@ pub fn search_summary_collision(
     search(target, budget, stop, Method::SummaryCollision, positions)
 }
 
-/// Searches for two last tables that do not change the residual streams of all later tokens, or with `question_only` those of the question.
+/// Searches for two last tables that do not change the residual streams of all later tokens.
 ///
 /// # Errors
 /// The model cannot run on its task.
@@ -72,16 +72,14 @@ pub fn search_border(
     target: &TargetModel,
     budget: &SearchBudget,
     stop: &StopCondition<'_>,
-    question_only: bool,
 ) -> Result<(Option<Witness>, MethodReport), FalsifyError> {
     let question = target.question();
     let task: &dyn std::any::Any = target.task();
     let last_table_size = task.downcast_ref::<FuncComp>().and_then(|task| task.sizes().last().copied());
     let border = last_table_size.map_or(question, |size| (size as usize).min(question));
-    let compared = if question_only { question..question + 1 } else { border..question + 1 };
     search(target, budget, stop, Method::BorderSearch, |_| VariedPositions {
         varied: 0..border,
-        compared: compared.clone(),
+        compared: border..question + 1,
     })
 }
 
@@ -118,17 +116,17 @@ fn search(
         // From the hash of the residual streams to the first content that gives them and its answer.
         let mut first_by_residuals: HashMap<u64, (u64, u32)> = HashMap::new();
         let total = filling_count.unwrap_or(MAX_CONTENTS);
-        for round in 0..total.div_ceil(batch_size * CHUNKS_PER_ROUND) {
-            let start = round * batch_size * CHUNKS_PER_ROUND;
-            let chunks: Vec<Range<u64>> = (0..CHUNKS_PER_ROUND)
-                .map(|chunk| (start + chunk * batch_size).min(total)..(start + (chunk + 1) * batch_size).min(total))
-                .filter(|chunk| !chunk.is_empty())
+        for round in 0..total.div_ceil(batch_size * BATCHES_PER_ROUND) {
+            let start = round * batch_size * BATCHES_PER_ROUND;
+            let batches: Vec<Range<u64>> = (0..BATCHES_PER_ROUND)
+                .map(|batch| (start + batch * batch_size).min(total)..(start + (batch + 1) * batch_size).min(total))
+                .filter(|batch| !batch.is_empty())
                 .collect();
-            let results = parallel::map(&chunks, |chunk| {
-                signatures_and_answers(target, chunk.clone().map(&prompt_with), &positions.compared, question)
+            let results = parallel::map(&batches, |batch| {
+                signatures_and_answers(target, batch.clone().map(&prompt_with), &positions.compared, question)
             });
-            for (chunk, result) in chunks.iter().zip(results) {
-                for (number, outcome) in chunk.clone().zip(result?) {
+            for (batch, result) in batches.iter().zip(results) {
+                for (number, outcome) in batch.clone().zip(result?) {
                     report.candidates += 1;
                     let Some((signature, answer)) = outcome else { continue };
                     let (earlier, earlier_answer) = *first_by_residuals.entry(signature).or_insert((number, answer));

@@ -27,7 +27,7 @@ use rung_train::parallel;
 /// The largest number of prefixes that one thread runs at a time.
 const MAX_BATCH_SIZE: u64 = 1024;
 /// Batches that run between two progress reports.
-const CHUNKS_PER_ROUND: u64 = 8;
+const BATCHES_PER_ROUND: u64 = 8;
 /// If there are at most this many prefixes, all are enumerated; otherwise trunks are sampled.
 const MAX_ENUMERATED: u64 = 1 << 22;
 /// Bytes per entry of the table, with unused capacity, and while it grows and the old and the new table exist.
@@ -74,14 +74,14 @@ impl<'a> Prefixes<'a> {
         Self { target, alphabet, seed, trunk_length, border, fillings_per_trunk, trunk_count, batch_size }
     }
 
-    fn trunks_per_chunk(&self) -> u64 {
+    fn trunks_per_batch(&self) -> u64 {
         (self.batch_size / self.fillings_per_trunk).max(1)
     }
 
-    /// The trunks of a chunk; empty after the last trunk.
-    fn chunk(&self, chunk: u64) -> Range<u64> {
-        let (size, end) = (self.trunks_per_chunk(), self.trunk_count.unwrap_or(u64::MAX));
-        (chunk * size).min(end)..((chunk + 1) * size).min(end)
+    /// The trunks of a batch; empty after the last trunk.
+    fn batch(&self, batch: u64) -> Range<u64> {
+        let (size, end) = (self.trunks_per_batch(), self.trunk_count.unwrap_or(u64::MAX));
+        (batch * size).min(end)..((batch + 1) * size).min(end)
     }
 
     fn trunk(&self, number: u64) -> Vec<u32> {
@@ -103,14 +103,14 @@ impl<'a> Prefixes<'a> {
         tokens
     }
 
-    /// The hashes of the states of all prefixes of a chunk, in the order of their numbers.
-    fn states(&self, chunk: Range<u64>) -> Result<Vec<u64>, ModelError> {
+    /// The hashes of the states of all prefixes of a batch, in the order of their numbers.
+    fn states(&self, batch: Range<u64>) -> Result<Vec<u64>, ModelError> {
         let runner = Runner::new(self.target);
-        let mut rows = (chunk.end - chunk.start) as usize;
+        let mut rows = (batch.end - batch.start) as usize;
         let mut state = if self.trunk_length == 0 {
             None
         } else {
-            let tokens: Vec<u32> = chunk.flat_map(|number| self.trunk(number)).collect();
+            let tokens: Vec<u32> = batch.flat_map(|number| self.trunk(number)).collect();
             Some(runner.state(&tokens, rows, None)?)
         };
         for position in self.trunk_length..self.border {
@@ -161,17 +161,17 @@ pub fn search_state_collision(
     let mut prefix_by_state: HashMap<u64, u64> = HashMap::new();
     let mut distinct_states = 0_u64;
     for round in 0.. {
-        let chunks: Vec<Range<u64>> =
-            (0..CHUNKS_PER_ROUND).map(|chunk| prefixes.chunk(round * CHUNKS_PER_ROUND + chunk)).collect();
-        let chunks: Vec<Range<u64>> = chunks.into_iter().filter(|chunk| !chunk.is_empty()).collect();
-        if chunks.is_empty() {
+        let batches: Vec<Range<u64>> =
+            (0..BATCHES_PER_ROUND).map(|batch| prefixes.batch(round * BATCHES_PER_ROUND + batch)).collect();
+        let batches: Vec<Range<u64>> = batches.into_iter().filter(|batch| !batch.is_empty()).collect();
+        if batches.is_empty() {
             report.complete = true;
             break;
         }
-        let states = parallel::map(&chunks, |chunk| prefixes.states(chunk.clone()));
-        for (chunk, states) in chunks.iter().zip(states) {
+        let states = parallel::map(&batches, |batch| prefixes.states(batch.clone()));
+        for (batch, states) in batches.iter().zip(states) {
             for (row, signature) in states?.into_iter().enumerate() {
-                let number = chunk.start * prefixes.fillings_per_trunk + row as u64;
+                let number = batch.start * prefixes.fillings_per_trunk + row as u64;
                 report.candidates += 1;
                 let Some(earlier_number) = prefix_by_state.get(&signature).copied() else {
                     distinct_states += 1;
@@ -294,11 +294,11 @@ mod tests {
                     .unwrap();
             let alphabet = Alphabet::sample(target.task(), 0);
             let prefixes = Prefixes::new(&target, &alphabet, &SearchBudget::default(), border(&target));
-            let (chunk, runner) = (prefixes.chunk(0), Runner::new(&target));
-            let from_tree = prefixes.states(chunk.clone()).unwrap();
-            assert_eq!(from_tree.len() as u64, (chunk.end - chunk.start) * prefixes.fillings_per_trunk);
+            let (batch, runner) = (prefixes.batch(0), Runner::new(&target));
+            let from_tree = prefixes.states(batch.clone()).unwrap();
+            assert_eq!(from_tree.len() as u64, (batch.end - batch.start) * prefixes.fillings_per_trunk);
             for number in [0, 1, 7, from_tree.len() - 1] {
-                let prompt = prefixes.prompt(chunk.start * prefixes.fillings_per_trunk + number as u64);
+                let prompt = prefixes.prompt(batch.start * prefixes.fillings_per_trunk + number as u64);
                 let state = runner.state(&prompt[..prefixes.border * alphabet.ids_per_token], 1, None).unwrap();
                 assert_eq!(from_tree[number], runner.signatures(&state)[0], "{stack}: {number}");
             }

@@ -9,8 +9,8 @@ use std::path::PathBuf;
 
 use rung_engine::{Native, Ops as _, Rounding, Tensor};
 use rung_nn::hash::Hash;
-use rung_nn::memory;
-use rung_nn::{ModelConfig, ModelError, ModelState, Network, Precision, State};
+use rung_nn::memory::{self, BatchShape};
+use rung_nn::{ModelConfig, ModelError, ModelState, Network, SimulatedPrecision, State};
 use rung_theory::task::{self, AnyTask, Prompt, seeded};
 use rung_train::network::initial_network;
 use serde::{Deserialize, Serialize};
@@ -79,9 +79,9 @@ pub struct StatePrecision {
 }
 
 impl StatePrecision {
-    fn to_model_precision(self) -> Precision {
+    fn to_model_precision(self) -> SimulatedPrecision {
         let rounding = |range| Rounding { bits: self.bits, range };
-        Precision { state: Some(rounding(self.state_range)), message: self.message_range.map(rounding) }
+        SimulatedPrecision { state: Some(rounding(self.state_range)), message: self.message_range.map(rounding) }
     }
 }
 
@@ -149,7 +149,7 @@ impl TargetModel {
             return Err(FalsifyError::TooLong { task: task.spec(), found, max: MAX_TOKENS });
         }
         // The size of the weights was checked against the files when the network was opened.
-        network.check_inference_memory("the search", (1, found))?;
+        network.check_inference_memory("the search", BatchShape { prompts: 1, tokens: found })?;
         let id_mapping = IdMapping::new("--task", &*task, &network.task()?.fields(), network.config.classes as u32)?;
         let fingerprint = fingerprint(&network);
         let mut target = Self { origin, network, precision: None, fingerprint, task, id_mapping };
@@ -257,8 +257,8 @@ pub fn fingerprint(network: &Network<f32>) -> String {
     hash.to_hex()
 }
 
-/// The part of a fingerprint that describes the config. Its field names never change, so that a renamed field of [`ModelConfig`] leaves the fingerprints of
-/// stored witnesses valid.
+/// The part of a fingerprint that describes the config. Its names of fields and types never change, so that a renamed field of [`ModelConfig`] or a renamed
+/// type leaves the fingerprints of stored witnesses valid.
 fn config_text(config: &ModelConfig) -> String {
     let ModelConfig {
         input,
@@ -276,6 +276,7 @@ fn config_text(config: &ModelConfig) -> String {
         chunk,
         precision,
     } = config;
+    let precision = format!("{precision:?}").replacen("SimulatedPrecision", "Precision", 1);
     let fields: [(&str, &dyn std::fmt::Debug); 14] = [
         ("input", input),
         ("classes", classes),
@@ -290,7 +291,7 @@ fn config_text(config: &ModelConfig) -> String {
         ("read_out", unembedding_field),
         ("deviation", init_std),
         ("chunk", chunk),
-        ("precision", precision),
+        ("precision", &format_args!("{precision}")),
     ];
     let fields: Vec<String> = fields.iter().map(|(name, value)| format!("{name}: {value:?}")).collect();
     format!("ModelConfig {{ {} }}", fields.join(", "))
@@ -374,7 +375,7 @@ impl<'a> Runner<'a> {
         Ok(self.target.network.model.forward(&self.ops, &self.to_model_ids(tokens), rows, start)?.1)
     }
 
-    /// Streams and logits of some rows of tokens, continuing from the state `start`.
+    /// Residual streams and logits of some rows of tokens, continuing from the state `start`.
     ///
     /// # Errors
     /// The model cannot run on the tokens.

@@ -4,7 +4,7 @@
 //! cargo run -p rung-figure --example gallery -- DIRECTORY
 //! ```
 //!
-//! Every title says that the numbers are samples. Look here first when changing how figures or reports look.
+//! Every title says that the numbers are samples. Look at these files after a change of how figures or reports are drawn.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -168,7 +168,7 @@ fn proved() -> Chapter {
         .heading("Certificates")
         .table(certificates())
         .note(Prose::new().strong("Reading the table. ").text("A certificate holds when bits needed exceed bits had."))
-        .command("rung bound '(full gdn*3)*12' --hops 6 --certificate six.json\nrung check six.json")
+        .command("rung bound '(full gdn*3)*12' --hops 6 --out six.json\nrung check six.json")
         .heading("The sparse curve")
         .figure(Figure::new(
             &curve(),

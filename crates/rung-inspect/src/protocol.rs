@@ -9,6 +9,7 @@ use std::fmt::Write as _;
 use rung_engine::{Native, Ops as _, Scalar};
 use rung_nn::ModelError;
 use rung_nn::Network;
+use rung_nn::memory::BatchShape;
 use rung_nn::protocol::{MessageContent, NumberEncoding, ProtocolEncodings, Transcript, players};
 use rung_theory::stack::MessageSizeConvention;
 use rung_theory::task::NO_TARGET;
@@ -75,7 +76,9 @@ impl ProtocolReport {
     ) -> Result<Self, ModelError> {
         let tokens = prompt.len() / network.config.input.field_count().max(1);
         // The memory of four passes: the protocol, its messages, the replay and the ordinary pass.
-        network.check_inference_memory("the protocol", (4, tokens)).map_err(ModelError::Memory)?;
+        network
+            .check_inference_memory("the protocol", BatchShape { prompts: 4, tokens })
+            .map_err(ModelError::Memory)?;
         let encodings =
             encoding.map_or_else(|| ProtocolEncodings::for_config::<S>(&network.config), ProtocolEncodings::from);
         let transcript = Transcript::record(network, prompt, players(network.task()?, prompt), encodings)?;
@@ -87,10 +90,10 @@ impl ProtocolReport {
         Ok(Self {
             name: name.to_owned(),
             task: network.task()?.spec(),
-            message_number_bits: encodings.message.bits(),
+            message_number_bits: encodings.accumulator.bits(),
             state_number_bits: encodings.state.bits(),
             players: transcript.players.iter().map(|player| (player.name.clone(), player.tokens.len())).collect(),
-            epochs: epochs(network, &transcript, encodings),
+            epochs: count_epoch_bits(network, &transcript, encodings),
             total_bits: transcript.bit_count(),
             replayed_players: transcript.replay(network, prompt)?,
             answer: argmax(&transcript.last_logits),
@@ -169,7 +172,12 @@ impl Epoch {
     }
 }
 
-fn epochs<S: Scalar>(network: &Network<S>, transcript: &Transcript<S>, encodings: ProtocolEncodings) -> Vec<Epoch> {
+/// The bits of every epoch of a transcript, in the order of layers, beside their bounds.
+fn count_epoch_bits<S: Scalar>(
+    network: &Network<S>,
+    transcript: &Transcript<S>,
+    encodings: ProtocolEncodings,
+) -> Vec<Epoch> {
     let capacity = network.plan.capacity();
     let layers = &network.plan.layers;
     // The plan counts bits at its own precision; the same numbers are counted here at that of the encoding.
@@ -204,7 +212,7 @@ fn epochs<S: Scalar>(network: &Network<S>, transcript: &Transcript<S>, encodings
             });
         }
         let Some(&full_layer) = full_layers.get(index) else { continue };
-        let message = |convention| scaled(layers[full_layer].message_bits(convention), encodings.message);
+        let message = |convention| scaled(layers[full_layer].message_bits(convention), encodings.accumulator);
         epochs.push(Epoch {
             name: format!("full {index}"),
             layers: vec![full_layer],

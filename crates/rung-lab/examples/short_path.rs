@@ -64,7 +64,7 @@ fn train(stack: &'static str) -> Result<TrainedStack, Box<dyn std::error::Error>
     for step in 0..STEPS {
         source.fill(0, PromptPurpose::Training, step, BATCH, &mut batch);
         let loss_scale = 1.0 / batch.question_count as f64;
-        let outcome = data_parallel.step(&weights, BATCH, |ops: &Native<f32>, rows| {
+        let outcome = data_parallel.compute_gradient(&weights, BATCH, |ops: &Native<f32>, rows| {
             let tokens = &batch.tokens[rows.start * batch.ids_per_row..rows.end * batch.ids_per_row];
             let targets = &batch.targets[rows.start * batch.tokens_per_row..rows.end * batch.tokens_per_row];
             let (loss, _) = model.loss(ops, tokens, rows.len(), targets).expect("prompts that fit the model");

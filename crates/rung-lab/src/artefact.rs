@@ -1,6 +1,7 @@
 //! Types that experiments and chapters share: presets, and the files that they produce.
 
 use rung_figure::figure::Chart;
+use rung_figure::report::{Chapter, Figure, Prose};
 use serde::{Deserialize, Serialize};
 
 /// A chart that is stored as drawn. Records of networks store it, because the network is not available when the report is written.
@@ -63,8 +64,32 @@ pub struct Artefact {
     pub bytes: Vec<u8>,
 }
 
+/// Adds a figure to a chapter, and its files to those of the report. `name` is that of the files, and `command` reproduces the figure.
+pub(crate) fn add_figure(
+    chapter: &mut Chapter,
+    artefacts: &mut Vec<Artefact>,
+    name: &str,
+    chart: &dyn Chart,
+    caption: impl Into<Prose>,
+    command: impl Into<String>,
+) {
+    chapter.figure(figure_with_files(artefacts, name, chart, caption, command));
+}
+
+/// The figure of a chart, for a place other than the end of a chapter. Its files are added to those of the report, as by [`add_figure`].
+pub(crate) fn figure_with_files(
+    artefacts: &mut Vec<Artefact>,
+    name: &str,
+    chart: &dyn Chart,
+    caption: impl Into<Prose>,
+    command: impl Into<String>,
+) -> Figure {
+    artefacts.extend(figure_files(name, chart));
+    Figure::new(chart, caption, command, format!("{name}.csv"))
+}
+
 /// The files of a figure: SVG, CSV and, with the feature `png`, PNG.
-pub(crate) fn figure_files(name: &str, chart: &dyn Chart) -> Vec<Artefact> {
+fn figure_files(name: &str, chart: &dyn Chart) -> Vec<Artefact> {
     let svg = chart.svg();
     let mut files = vec![Artefact { path: format!("figures/{name}.csv"), bytes: chart.csv().into_bytes() }];
     #[cfg(feature = "png")]

@@ -26,12 +26,12 @@ pub struct RecordedMapRow {
 
 impl From<&HopMapRow> for RecordedMapRow {
     fn from(row: &HopMapRow) -> Self {
-        let HopMapRow { hops, solved_all, impossible, .. } = row;
-        let solved_log2_tokens = solved_all.map(|solved| solved.log2_tokens);
+        let HopMapRow { hops, longest_with_all_tables_solved, impossibility_certificate, .. } = row;
+        let solved_log2_tokens = longest_with_all_tables_solved.map(|solved| solved.log2_tokens);
         Self {
             hops: *hops,
             solved_log2_tokens,
-            impossible_log2_tokens: impossible.as_ref().map(CheckedCertificate::log2_tokens),
+            impossible_log2_tokens: impossibility_certificate.as_ref().map(CheckedCertificate::log2_tokens),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Stores evidence (results of searches, constructions, falsifications and inspections) on disk, one JSON file per record.
+//! Stores the results of searches, constructions, falsifications and analyses on disk, one JSON file per record.
 //!
 //! ```text
 //! compute --> OUT/evidence/PRESET/CHAPTER/NAME.json --> render --> report.html
@@ -28,7 +28,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Why a record cannot be shown.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum MissingEvidence {
+pub enum RecordError {
     /// The record does not exist.
     #[error("not run")]
     NotRun,
@@ -47,7 +47,7 @@ pub enum MissingEvidence {
 
 /// A record with the version of the program that wrote it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct EvidenceRecord<T> {
+pub struct VersionedRecord<T> {
     /// Version of the program.
     pub version: String,
     /// Contents of the record.
@@ -64,12 +64,12 @@ struct RecordFile<T> {
 }
 
 /// The records of one preset below an output directory.
-pub struct EvidenceStore {
+pub struct RecordStore {
     directory: PathBuf,
     preset: Preset,
 }
 
-impl EvidenceStore {
+impl RecordStore {
     /// The store of a preset below an output directory.
     pub fn new(output_directory: &Path, preset: Preset) -> Self {
         Self { directory: output_directory.join("evidence").join(preset.name()), preset }
@@ -120,27 +120,26 @@ impl EvidenceStore {
     ///
     /// # Errors
     /// The record does not exist, or cannot be read.
-    pub fn read<T: DeserializeOwned>(&self, key: &str) -> Result<EvidenceRecord<T>, MissingEvidence> {
+    pub fn read<T: DeserializeOwned>(&self, key: &str) -> Result<VersionedRecord<T>, RecordError> {
         let text = match fs::read_to_string(self.path(key)) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(MissingEvidence::NotRun),
-            text => text.map_err(|error| MissingEvidence::Unreadable(error.to_string()))?,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(RecordError::NotRun),
+            text => text.map_err(|error| RecordError::Unreadable(error.to_string()))?,
         };
-        let value: Value =
-            serde_json::from_str(&text).map_err(|error| MissingEvidence::Unreadable(error.to_string()))?;
+        let value: Value = serde_json::from_str(&text).map_err(|error| RecordError::Unreadable(error.to_string()))?;
         let schema = value["schema"].as_u64().unwrap_or(0);
         if schema != u64::from(SCHEMA) {
             let version = value["version"].as_str().unwrap_or("unknown").to_owned();
-            return Err(MissingEvidence::OtherSchema { version, schema });
+            return Err(RecordError::OtherSchema { version, schema });
         }
         let record_file: RecordFile<T> =
-            serde_json::from_value(value).map_err(|error| MissingEvidence::Unreadable(error.to_string()))?;
-        Ok(EvidenceRecord { version: record_file.version, data: record_file.data })
+            serde_json::from_value(value).map_err(|error| RecordError::Unreadable(error.to_string()))?;
+        Ok(VersionedRecord { version: record_file.version, data: record_file.data })
     }
 
     /// Reads a record for a chapter. If it is missing, unreadable or written by another version, a note in the chapter says so.
     pub fn read_or_note<T: DeserializeOwned>(&self, key: &str, chapter: &mut Chapter) -> Option<T> {
         match self.read(key) {
-            Ok(EvidenceRecord { version, data }) => {
+            Ok(VersionedRecord { version, data }) => {
                 if version != VERSION {
                     chapter.note(format!("{key}: recorded by version {version}."));
                 }
@@ -171,10 +170,10 @@ impl EvidenceStore {
 mod tests {
     use super::*;
 
-    fn store(name: &str) -> (EvidenceStore, PathBuf) {
+    fn store(name: &str) -> (RecordStore, PathBuf) {
         let output_directory = std::env::temp_dir().join(format!("rung-store-{name}-{}", std::process::id()));
         let _ = fs::remove_dir_all(&output_directory);
-        (EvidenceStore::new(&output_directory, Preset::Smoke), output_directory)
+        (RecordStore::new(&output_directory, Preset::Smoke), output_directory)
     }
 
     #[test]

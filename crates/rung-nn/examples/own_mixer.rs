@@ -9,11 +9,13 @@
 //! ```
 //!
 //! The recurrence is computed for all tokens at once as a product with the matrix `a^(t-s)`, by broadcasting over channels. That
-//! costs `time^2 * channels`, as the last table shows; a kernel would make it linear.
+//! costs `seq_len^2 * channels`, as the last table shows; a kernel would make it linear.
 
 use std::time::Instant;
 
-use rung_engine::{AdamWConfig, DataParallel, DecayCourse, Native, Ops, Parameter, Parameters, Role, Scalar, Schedule};
+use rung_engine::{
+    AdamWConfig, DataParallel, LearningRateDecay, Native, Ops, Parameter, Parameters, Role, Scalar, Schedule,
+};
 use rung_nn::mixer::conv::{ShortConvolution, ShortConvolutionConfig};
 use rung_nn::mixer::linear::{FeatureMap, LinearAttentionConfig};
 use rung_nn::submodules::Linear;
@@ -38,7 +40,7 @@ impl MovingAverage {
             value: params.role(Role::Value).linear("v_proj", width, width),
             gate: params.role(Role::Gate).linear("g_proj", width, width),
             // Time constants from two tokens to fifty.
-            decay_logit: params.weight_without_decay("decay_logit", &[width], Init::Uniform(0.0, 4.0)),
+            decay_logit: params.parameter_without_weight_decay("decay_logit", &[width], Init::Uniform(0.0, 4.0)),
             output: params.role(Role::Output).linear("o_proj", width, width),
         }
     }
@@ -51,30 +53,30 @@ impl TokenMixer for MovingAverage {
         x: &O::Tensor,
         state: Option<&State<O::Tensor>>,
     ) -> (O::Tensor, State<O::Tensor>) {
-        let [batch, time, width] = ops.shape(x)[..] else { panic!("tokens of shape {}", ops.shape(x)) };
+        let [batch, seq_len, width] = ops.shape(x)[..] else { panic!("tokens of shape {}", ops.shape(x)) };
         let decay_logit = ops.parameter(self.decay_logit);
         // log a = -softplus(-logit), and 1 - a = sigmoid(-logit)
         let log_decay = ops.neg(&ops.softplus(&ops.neg(&decay_logit)));
         let inputs = ops.mul(&self.value.apply(ops, x), &ops.sigmoid(&ops.neg(&decay_logit)));
         // a^(t-s) for s <= t: the exponential of distances times the log-decay, masked above the diagonal.
-        let pairs = || (0..time).flat_map(|t| (0..time).map(move |s| (t, s)));
+        let pairs = || (0..seq_len).flat_map(|t| (0..seq_len).map(move |s| (t, s)));
         let table = |value: &dyn Fn(usize, usize) -> f64| {
             let values: Vec<O::Scalar> = pairs().map(|(t, s)| O::Scalar::from_f64(value(t, s))).collect();
-            ops.constant(&[time, time, 1], &values)
+            ops.constant(&[seq_len, seq_len, 1], &values)
         };
         let distance = table(&|t, s| t.saturating_sub(s) as f64);
         let mask = table(&|t, s| if s <= t { 0.0 } else { -1e30 });
         let powers = ops.exp(&ops.add(&ops.mul(&distance, &log_decay), &mask));
-        let terms = ops.mul(&powers, &ops.reshape(&inputs, &[batch, 1, time, width]));
-        let mut sums = ops.reshape(&ops.sum(&terms, 2), &[batch, time, width]);
+        let terms = ops.mul(&powers, &ops.reshape(&inputs, &[batch, 1, seq_len, width]));
+        let mut sums = ops.reshape(&ops.sum(&terms, 2), &[batch, seq_len, width]);
         if let Some(initial) = State::tensor(state, 0) {
-            let steps: Vec<O::Scalar> = (1..=time).map(|t| O::Scalar::from_f64(t as f64)).collect();
-            let powers = ops.exp(&ops.mul(&ops.constant(&[time, 1], &steps), &log_decay));
+            let steps: Vec<O::Scalar> = (1..=seq_len).map(|t| O::Scalar::from_f64(t as f64)).collect();
+            let powers = ops.exp(&ops.mul(&ops.constant(&[seq_len, 1], &steps), &log_decay));
             sums = ops.add(&sums, &ops.mul(&powers, initial));
         }
         let out = self.output.apply(ops, &ops.silu_gate(&self.gate.apply(ops, x), &sums));
-        let last = ops.slice(&sums, 1, time - 1..time);
-        (out, State::new(State::past_len(state) + time, [Some(last)]))
+        let last = ops.slice(&sums, 1, seq_len - 1..seq_len);
+        (out, State::new(State::past_len(state) + seq_len, [Some(last)]))
     }
 }
 
@@ -142,9 +144,9 @@ fn decoding_error(model: &Model<ModelMixer>, weights: &Parameters<f32>) -> Resul
     Ok(stepwise.iter().zip(parallel).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max))
 }
 
-/// Milliseconds of a forward and a backward pass over eight rows of `time` tokens: the best of five runs.
+/// Milliseconds of a forward and a backward pass over eight rows of `seq_len` tokens: the best of five runs.
 fn pass_milliseconds<M: TokenMixer>(
-    time: usize,
+    seq_len: usize,
     build: impl Fn(&mut ParamBuilder<'_, f32>) -> Result<M, ModelError>,
 ) -> Result<f64, ModelError> {
     let mut weights = Parameters::new();
@@ -155,7 +157,7 @@ fn pass_milliseconds<M: TokenMixer>(
     for _ in 0..5 {
         ops.bind(&weights);
         let start = Instant::now();
-        let (out, _) = mixer.forward(&ops, &ops.full(&[8, time, WIDTH], 0.5), None);
+        let (out, _) = mixer.forward(&ops, &ops.full(&[8, seq_len, WIDTH], 0.5), None);
         ops.backward(&ops.mean_all(&out));
         fastest = fastest.min(start.elapsed().as_secs_f64() * 1e3);
     }
@@ -181,10 +183,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut trainer = DataParallel::new(2, 16);
     let mut optimizer = AdamWConfig { rate: 3e-3, ..AdamWConfig::default() }.init();
     let (start, steps, length) = (Instant::now(), 300, 2 * LETTERS);
-    let schedule = Schedule { warmup: 10, steps, course: DecayCourse::Cosine { floor: 0.0 } };
+    let schedule = Schedule { warmup: 10, steps, decay: LearningRateDecay::Cosine { floor: 0.0 } };
     for step in 0..steps {
         let (tokens, targets) = batch(step as u64);
-        let outcome = trainer.step(&weights, ROWS, |ops: &Native<f32>, rows| {
+        let outcome = trainer.compute_gradient(&weights, ROWS, |ops: &Native<f32>, rows| {
             let range = rows.start * length..rows.end * length;
             let loss = model.loss(ops, &tokens[range.clone()], rows.len(), &targets[range]);
             let (loss, _) = loss.expect("tokens of the task fit the model");
@@ -203,9 +205,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("forward and backward, 8 rows, width {WIDTH}:\n tokens  average (ms)  linear attention (ms)");
     let map = FeatureMap::EluPlusOne;
     let linear = LinearAttentionConfig { heads: 2, key_dim: 16, value_dim: 16, normaliser: true, map };
-    for time in [32, 64, 128, 256] {
-        let custom = pass_milliseconds(time, |params| Ok(MovingAverage::init(params)))?;
-        println!("{time:7}  {custom:12.2}  {:21.2}", pass_milliseconds(time, |params| linear.init(params))?);
+    for seq_len in [32, 64, 128, 256] {
+        let custom = pass_milliseconds(seq_len, |params| Ok(MovingAverage::init(params)))?;
+        println!("{seq_len:7}  {custom:12.2}  {:21.2}", pass_milliseconds(seq_len, |params| linear.init(params))?);
     }
     Ok(())
 }

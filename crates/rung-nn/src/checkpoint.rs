@@ -102,14 +102,14 @@ pub enum CheckpointError {
         expected: u64,
     },
     /// The file is far larger than the model.
-    #[error("{}: {found} bytes, where at most {most} could belong to this model", .path.display())]
+    #[error("{}: {found} bytes, where at most {max} could belong to this model", .path.display())]
     TooLarge {
         /// The file.
         path: PathBuf,
         /// Bytes in the file.
         found: u64,
         /// Bytes that every weight in double precision and the longest header would take.
-        most: u64,
+        max: u64,
     },
     /// The file has no tensor for a weight of the model.
     #[error("{}: tensor `{name}` is missing; expected shape {expected:?}", .path.display())]
@@ -225,9 +225,9 @@ pub fn load_with_metadata<S: Scalar>(
         return Err(system_error(std::io::Error::new(std::io::ErrorKind::InvalidInput, "not a regular file")));
     }
     let found = file_info.len();
-    let most = MAX_HEADER_BYTES + 8 * (weights.size() as u64 + 1);
-    if found > most {
-        return Err(CheckpointError::TooLarge { path: path.to_owned(), found, most });
+    let max = MAX_HEADER_BYTES + 8 * (weights.size() as u64 + 1);
+    if found > max {
+        return Err(CheckpointError::TooLarge { path: path.to_owned(), found, max });
     }
     let bytes = fs::read(path).map_err(system_error)?;
     let file = SafeTensors::deserialize(&bytes).map_err(|error| {

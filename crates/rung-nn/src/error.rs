@@ -62,12 +62,12 @@ pub enum ModelError {
         name: String,
     },
     /// The model has more weights than the limit.
-    #[error("the model would have at least {found} weights; at most {most} are allocated")]
+    #[error("the model would have at least {found} weights; at most {max} are allocated")]
     TooLarge {
         /// Number of weights counted until the limit was exceeded.
         found: u128,
         /// The largest allowed number of weights.
-        most: u128,
+        max: u128,
     },
     /// The model does not fit into memory.
     #[error(transparent)]
@@ -105,12 +105,12 @@ pub enum ModelError {
         fields: usize,
     },
     /// The sequence is longer than the table of learned positions.
-    #[error("{found} tokens, but the model has learned positions for {most}")]
+    #[error("{found} tokens, but the model has learned positions for {max}")]
     TooLong {
         /// Length of the sequence in tokens.
         found: usize,
         /// Number of learned positions.
-        most: usize,
+        max: usize,
     },
     /// A bidirectional model was given a state.
     #[error("a bidirectional model reads the whole sequence at once; it cannot continue from a state")]

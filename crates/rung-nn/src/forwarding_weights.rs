@@ -4,7 +4,7 @@
 //!   each as a pair of channels;
 //! - RG-LRU's gates open at the source token alone, which overwrites the state;
 //! - linear attention divides by the sum of the attention weights, and only the source token has any;
-//! - `RetNet` and GLA norm each head, which leaves bits of ±1 unchanged, and their output gate is set to a constant;
+//! - `RetNet` and GLA normalize each head, which leaves bits of ±1 unchanged, and their output gate is set to a constant;
 //! - Mamba-2, `DeltaNet` and Gated `DeltaNet` pass values through SiLU: each bit b uses a pair of channels (b, -b), since
 //!   `silu(x) - silu(-x) = x`, and the norm of a pair is the same for either bit;
 //! - HGRN2's key is one minus its forget gate: only the source token's gate is closed, whatever the layer's lower bound, and all others
@@ -51,14 +51,14 @@ pub fn inverse_temperature(tokens: usize) -> f64 {
     (32.0 * tokens.max(2) as f64).ln() / 2.0
 }
 
-/// Input of an open gate: so large that SiLU is nearly linear. Gates are not part of the state, so this costs no state bits.
-const OPEN: f64 = 8.0;
+/// Input of an open gate, or size of a query: so large that SiLU is nearly linear. Neither is part of the state, so this costs no state bits.
+const LARGE_INPUT: f64 = 8.0;
 /// SiLU of this is 1. What a layer stores (states, inputs of convolutions) stays below 2, so that two bits a number are enough.
 const SILU_ONE: f64 = 1.278_464_542_761_074;
 /// A sigmoid of this is 1, and of its negative 0, for the precision needed. As the negative logarithm of a decay rate it means no decay.
 const SATURATED: f64 = 20.0;
-/// A sigmoid of the negative of this leaves nothing, in single precision, of what it multiplies.
-const SHUT: f64 = 40.0;
+/// In single precision, a sigmoid or `tanh` of this is exactly 1, and a sigmoid of its negative leaves nothing of what it multiplies.
+const EXACTLY_SATURATED: f64 = 40.0;
 /// `softplus` of this is 1.
 const SOFTPLUS_ONE: f64 = 0.541_324_854_612_918;
 
@@ -267,8 +267,8 @@ pub(crate) fn fastmax(writer: &mut ForwardingWeightWriter<'_>) {
     let [heads, key_dim, value_dim] = ["heads", "key", "value"].map(|option| writer.number(option));
     // A normalized key of one channel is ±1, so that sums over tokens are integers and rounding changes nothing.
     for row in (0..heads * key_dim).step_by(key_dim) {
-        writer.set_flag_rows("k_proj", row..row + 1, OPEN, -OPEN);
-        writer.set_constant_rows("q_proj", row..row + 1, OPEN);
+        writer.set_flag_rows("k_proj", row..row + 1, LARGE_INPUT, -LARGE_INPUT);
+        writer.set_constant_rows("q_proj", row..row + 1, LARGE_INPUT);
     }
     writer.set_bit_rows("v_proj", 0);
     (0..writer.forwarded.from.size).for_each(|bit| writer.add_output("o_proj", heads * value_dim, bit, bit, 1.0));
@@ -277,9 +277,9 @@ pub(crate) fn fastmax(writer: &mut ForwardingWeightWriter<'_>) {
 pub(crate) fn retnet(writer: &mut ForwardingWeightWriter<'_>) {
     let [heads, key_dim, value_dim] = ["heads", "key", "value"].map(|option| writer.number(option));
     writer.set_flag_rows("k_proj", 0..heads * key_dim, 1.0, 0.0);
-    writer.set_constant_rows("q_proj", 0..heads * key_dim, OPEN);
-    writer.set_constant_rows("g_proj", 0..heads * value_dim, OPEN);
-    writer.set_normed_bits(heads, value_dim, silu(OPEN));
+    writer.set_constant_rows("q_proj", 0..heads * key_dim, LARGE_INPUT);
+    writer.set_constant_rows("g_proj", 0..heads * value_dim, LARGE_INPUT);
+    writer.set_normed_bits(heads, value_dim, silu(LARGE_INPUT));
 }
 
 /// The last head decays most slowly. Each bit uses a pair of its channels; the other heads stay zero.
@@ -287,7 +287,7 @@ pub(crate) fn lightning(writer: &mut ForwardingWeightWriter<'_>) {
     let [heads, head_dim] = ["heads", "head"].map(|option| writer.number(option));
     let (inner, pair, bits) = (heads * head_dim, BitPair::through_silu(), writer.forwarded.from.size);
     let first = (heads - 1) * 3 * head_dim;
-    writer.set_constant_rows("qkv_proj", first..first + head_dim, OPEN);
+    writer.set_constant_rows("qkv_proj", first..first + head_dim, LARGE_INPUT);
     writer.set_flag_rows("qkv_proj", first + head_dim..first + head_dim + 1, SILU_ONE, 0.0);
     writer.set_constant_rows("output_gate", 0..inner, SATURATED);
     writer.fill("norm.weight", inner, 1.0);
@@ -305,38 +305,38 @@ pub(crate) fn rglru(writer: &mut ForwardingWeightWriter<'_>) {
     let [inner, heads, kernel_size] = ["inner", "heads", "conv"].map(|option| writer.number(option));
     let head_dim = inner / heads;
     writer.set_identity_convolution("conv_1d", inner, kernel_size);
-    writer.fill("linear_y.bias", inner, OPEN);
+    writer.fill("linear_y.bias", inner, LARGE_INPUT);
     writer.fill("rg_lru.recurrent_param", inner, SATURATED);
     for from in (0..inner).step_by(head_dim) {
         writer.set_flag_rows("linear_x", from..from + 1, 1.0, -1.0);
         for gate in ["input_gate", "recurrent_gate"] {
             let name = format!("rg_lru.{gate}_weight");
-            (1..head_dim).for_each(|to| writer.add(&name, from * head_dim + to, SHUT));
+            (1..head_dim).for_each(|to| writer.add(&name, from * head_dim + to, EXACTLY_SATURATED));
         }
     }
     for (bit, column) in writer.forwarded.from.columns().enumerate() {
         let channel = bit / (head_dim - 1) * head_dim + 1 + bit % (head_dim - 1);
         writer.add_input("linear_x", channel, column, 1.0);
         // GELU of an input this high is the input itself.
-        writer.add_output("linear_out", inner, bit, channel, 1.0 / OPEN);
+        writer.add_output("linear_out", inner, bit, channel, 1.0 / LARGE_INPUT);
     }
 }
 
 pub(crate) fn gla(writer: &mut ForwardingWeightWriter<'_>) {
     let [heads, key_dim, value_dim] = ["heads", "key", "value"].map(|option| writer.number(option));
     writer.set_keys("k_proj", 0, heads, key_dim, 1.0, 0.0);
-    writer.set_queries("q_proj", 0, heads, key_dim, OPEN, 0.0);
-    writer.set_constant_rows("g_proj", 0..heads * value_dim, OPEN);
+    writer.set_queries("q_proj", 0, heads, key_dim, LARGE_INPUT, 0.0);
+    writer.set_constant_rows("g_proj", 0..heads * value_dim, LARGE_INPUT);
     writer.fill("gk_proj.1.bias", heads * key_dim, SATURATED);
     writer.fill("g_norm.weight", value_dim, 1.0);
-    writer.set_normed_bits(heads, value_dim, silu(OPEN));
+    writer.set_normed_bits(heads, value_dim, silu(LARGE_INPUT));
 }
 
 pub(crate) fn mamba2(writer: &mut ForwardingWeightWriter<'_>) {
     let [heads, head_dim, state, groups] = ["heads", "head", "state", "groups"].map(|option| writer.number(option));
     let (inner, group_channels, kernel_size) = (heads * head_dim, groups * state, writer.number("conv"));
     let channels = inner + 2 * group_channels;
-    writer.set_constant_rows("in_proj", 0..inner, OPEN);
+    writer.set_constant_rows("in_proj", 0..inner, LARGE_INPUT);
     writer.set_keys("in_proj", 2 * inner, groups, state, SILU_ONE, 0.0);
     writer.set_queries("in_proj", 2 * inner + group_channels, groups, state, SILU_ONE, 0.0);
     writer.set_identity_convolution("conv1d", channels, kernel_size);
@@ -357,18 +357,18 @@ pub(crate) fn deltanet(writer: &mut ForwardingWeightWriter<'_>) {
 
 pub(crate) fn gdn(writer: &mut ForwardingWeightWriter<'_>) {
     let [heads, value_heads, value_dim] = ["heads", "value-heads", "value"].map(|option| writer.number(option));
-    delta(writer, heads, value_heads, value_dim, silu(OPEN));
+    delta(writer, heads, value_heads, value_dim, silu(LARGE_INPUT));
     if !writer.flag("negative") {
         writer.set_constant_rows("b_proj", 0..value_heads, SATURATED);
     }
     writer.fill("dt_bias", value_heads, SOFTPLUS_ONE);
     writer.fill("A_log", value_heads, -SATURATED);
-    writer.set_constant_rows("g_proj", 0..value_heads * value_dim, OPEN);
+    writer.set_constant_rows("g_proj", 0..value_heads * value_dim, LARGE_INPUT);
 }
 
 pub(crate) fn deltaproduct(writer: &mut ForwardingWeightWriter<'_>) {
     let [heads, value_heads, value_dim] = ["heads", "value-heads", "value"].map(|option| writer.number(option));
-    delta(writer, heads, value_heads, value_dim, silu(OPEN));
+    delta(writer, heads, value_heads, value_dim, silu(LARGE_INPUT));
     if !writer.flag("negative") {
         writer.set_constant_rows("b_proj", 0..value_heads, SATURATED);
     }
@@ -376,7 +376,7 @@ pub(crate) fn deltaproduct(writer: &mut ForwardingWeightWriter<'_>) {
         writer.fill("dt_bias", value_heads, SOFTPLUS_ONE);
         writer.fill("A_log", value_heads, -SATURATED);
     }
-    writer.set_constant_rows("g_proj", 0..value_heads * value_dim, OPEN);
+    writer.set_constant_rows("g_proj", 0..value_heads * value_dim, LARGE_INPUT);
 }
 
 pub(crate) fn kda(writer: &mut ForwardingWeightWriter<'_>) {
@@ -397,7 +397,7 @@ pub(crate) fn mamba1(writer: &mut ForwardingWeightWriter<'_>) {
     let (source, constant) = (inner - 2, inner - 1);
     writer.set_flag_rows("in_proj", source..constant, SILU_ONE, 0.0);
     writer.set_constant_rows("in_proj", constant..inner, SILU_ONE);
-    writer.set_constant_rows("in_proj", inner..2 * inner, OPEN);
+    writer.set_constant_rows("in_proj", inner..2 * inner, LARGE_INPUT);
     writer.set_identity_convolution("conv1d", inner, kernel_size);
     writer.add("x_proj.weight", rank * inner + source, 1.0);
     writer.add("x_proj.weight", (rank + state) * inner + constant, 1.0);
@@ -406,7 +406,7 @@ pub(crate) fn mamba1(writer: &mut ForwardingWeightWriter<'_>) {
     for (bit, column) in writer.forwarded.from.columns().enumerate() {
         for (channel, sign) in [(2 * bit, 1.0), (2 * bit + 1, -1.0)] {
             writer.add_input("in_proj", channel, column, sign * SILU_ONE);
-            writer.add_output("out_proj", inner, bit, channel, sign / (SILU_ONE * silu(OPEN)));
+            writer.add_output("out_proj", inner, bit, channel, sign / (SILU_ONE * silu(LARGE_INPUT)));
         }
     }
 }
@@ -434,18 +434,18 @@ fn delta(writer: &mut ForwardingWeightWriter<'_>, heads: usize, value_heads: usi
 /// The write gate is open at the source token alone; the bits are scaled until `tanh` of them is ±1.
 pub(crate) fn gated(writer: &mut ForwardingWeightWriter<'_>) {
     let channels = writer.number("channels");
-    writer.set_flag_rows("write_gate", 0..1, SHUT, -SHUT);
-    writer.set_constant_rows("read_gate", 0..1, SHUT);
+    writer.set_flag_rows("write_gate", 0..1, EXACTLY_SATURATED, -EXACTLY_SATURATED);
+    writer.set_constant_rows("read_gate", 0..1, EXACTLY_SATURATED);
     for (bit, column) in writer.forwarded.from.columns().enumerate() {
-        writer.add_input("in_proj", bit, column, SHUT);
+        writer.add_input("in_proj", bit, column, EXACTLY_SATURATED);
         writer.add_output("out_proj", channels, bit, bit, 1.0);
     }
 }
 
 pub(crate) fn hgrn2(writer: &mut ForwardingWeightWriter<'_>) {
     let width = writer.width;
-    writer.set_flag_rows("f_proj", 0..width, -SHUT, SHUT);
-    writer.set_constant_rows("q_proj", 0..width, OPEN);
+    writer.set_flag_rows("f_proj", 0..width, -EXACTLY_SATURATED, EXACTLY_SATURATED);
+    writer.set_constant_rows("q_proj", 0..width, LARGE_INPUT);
     writer.fill("g_norm.weight", width, 1.0);
     writer.set_bit_rows("i_proj", 0);
     let scale = (writer.forwarded.from.size as f64 / width as f64).sqrt();
@@ -456,11 +456,11 @@ pub(crate) fn rwkv6(writer: &mut ForwardingWeightWriter<'_>) {
     let [heads, head_dim] = ["heads", "head"].map(|option| writer.number(option));
     let inner = heads * head_dim;
     writer.set_keys("k_proj", 0, heads, head_dim, 1.0, 0.0);
-    writer.set_queries("r_proj", 0, heads, head_dim, OPEN, 0.0);
+    writer.set_queries("r_proj", 0, heads, head_dim, LARGE_INPUT, 0.0);
     writer.fill("time_decay", inner, -SATURATED);
     writer.fill("ln_x.weight", inner, 1.0);
-    writer.set_constant_rows("g_proj", 0..inner, OPEN);
-    writer.set_normed_pairs(&BitPair::IDENTITY, ("v_proj", 0), ("o_proj", inner), head_dim, silu(OPEN));
+    writer.set_constant_rows("g_proj", 0..inner, LARGE_INPUT);
+    writer.set_normed_pairs(&BitPair::IDENTITY, ("v_proj", 0), ("o_proj", inner), head_dim, silu(LARGE_INPUT));
 }
 
 /// No token shift and no decay; a row is erased before it is written; the bonus for the current token is zero.
@@ -468,7 +468,7 @@ pub(crate) fn rwkv7(writer: &mut ForwardingWeightWriter<'_>) {
     let [heads, head_dim, rank] = ["heads", "head", "rank"].map(|option| writer.number(option));
     let inner = heads * head_dim;
     writer.set_keys("k_proj", 0, heads, head_dim, 1.0, 0.0);
-    writer.set_queries("r_proj", 0, heads, head_dim, OPEN, 0.0);
+    writer.set_queries("r_proj", 0, heads, head_dim, LARGE_INPUT, 0.0);
     writer.fill("k_k", inner, 1.0);
     writer.fill("w_proj.1.bias", inner, -SATURATED);
     writer.fill("a_proj.1.bias", inner, SATURATED);

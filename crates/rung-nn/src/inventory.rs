@@ -108,21 +108,24 @@ impl Inventory {
     /// # Errors
     /// A mixer of the plan is not implemented, or there are too many weights or layers.
     pub fn from_plan(config: &ModelConfig, plan: &Plan) -> Result<Self, ModelError> {
-        let facts = |param: crate::param_builder::ParamShape| {
+        let tensor_entry = |param: crate::param_builder::ParamShape| {
             let bytes = 4 * param.shape.iter().product::<usize>() as u64;
             TensorEntry { name: param.name, shape: param.shape, dtype: "F32".to_owned(), bytes }
         };
-        Ok(Self { tensors: config.param_shapes(plan)?.into_iter().map(facts).collect(), metadata: BTreeMap::new() })
+        Ok(Self {
+            tensors: config.param_shapes(plan)?.into_iter().map(tensor_entry).collect(),
+            metadata: BTreeMap::new(),
+        })
     }
 
     /// The tensors of weights in memory.
     pub fn from_weights<S: Scalar>(weights: &Parameters<S>) -> Self {
-        let facts = |(_, entry): (_, &ParameterEntry)| {
+        let tensor_entry = |(_, entry): (_, &ParameterEntry)| {
             let bytes = (size_of::<S>() * entry.range.len()) as u64;
             let dtype = format!("F{}", 8 * size_of::<S>());
             TensorEntry { name: entry.name.clone(), shape: entry.shape.to_vec(), dtype, bytes }
         };
-        Self { tensors: weights.entries().map(facts).collect(), metadata: BTreeMap::new() }
+        Self { tensors: weights.entries().map(tensor_entry).collect(), metadata: BTreeMap::new() }
     }
 
     /// Number of elements of all tensors.
@@ -231,8 +234,9 @@ pub fn inspect(path: &Path) -> Result<Inventory, CheckpointError> {
     }
     let mut header = vec![0; header_len as usize];
     file.read_exact(&mut header).map_err(system_error)?;
-    let header: Metadata = serde_json::from_slice(&header)
-        .map_err(|error| header_error(format!("a header with {error}"), "a table of tensors"))?;
+    let header: Metadata = serde_json::from_slice(&header).map_err(|error| {
+        header_error(format!("a header that cannot be parsed ({error})"), "a JSON object with an entry for each tensor")
+    })?;
     let mut tensors: Vec<_> = header.tensors().into_iter().collect();
     tensors.sort_by(|(name, info), (other_name, other_info)| {
         (info.data_offsets, name).cmp(&(other_info.data_offsets, other_name))
@@ -248,14 +252,14 @@ pub fn inspect(path: &Path) -> Result<Inventory, CheckpointError> {
         let extra_bytes = format!("{} bytes after the last tensor", found - expected);
         return Err(header_error(extra_bytes, "nothing"));
     }
-    let facts = |(name, info): (String, &safetensors::tensor::TensorInfo)| TensorEntry {
+    let tensor_entry = |(name, info): (String, &safetensors::tensor::TensorInfo)| TensorEntry {
         name,
         shape: info.shape.clone(),
         dtype: format!("{:?}", info.dtype),
         bytes: (info.data_offsets.1 - info.data_offsets.0) as u64,
     };
     let metadata = header.metadata().iter().flatten().map(|(name, text)| (name.clone(), text.clone())).collect();
-    Ok(Inventory { tensors: tensors.into_iter().map(facts).collect(), metadata })
+    Ok(Inventory { tensors: tensors.into_iter().map(tensor_entry).collect(), metadata })
 }
 
 #[cfg(test)]

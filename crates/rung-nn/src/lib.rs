@@ -85,4 +85,4 @@ pub use model::{
 pub use network::{Network, NetworkError, Provenance};
 pub use param_builder::{BuildSettings, Init, LayerDepth, ParamBuilder, ParamShape};
 pub use position::Positions;
-pub use precision::Precision;
+pub use precision::SimulatedPrecision;

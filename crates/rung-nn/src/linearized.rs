@@ -45,7 +45,7 @@ enum FrozenValue<S: Scalar> {
 /// An executor that records frozen values, then replays them.
 pub struct LinearizedOps<S: Scalar> {
     native: Native<S>,
-    recorded: RefCell<Vec<FrozenValue<S>>>,
+    frozen_values: RefCell<Vec<FrozenValue<S>>>,
     /// Index of the next recorded value to replay; `None` while recording.
     replay_index: Cell<Option<usize>>,
 }
@@ -53,7 +53,7 @@ pub struct LinearizedOps<S: Scalar> {
 impl<S: Scalar> LinearizedOps<S> {
     /// An executor that records.
     pub fn new(native: Native<S>) -> Self {
-        Self { native, recorded: RefCell::new(Vec::new()), replay_index: Cell::new(None) }
+        Self { native, frozen_values: RefCell::new(Vec::new()), replay_index: Cell::new(None) }
     }
 
     /// The executor that runs the operations.
@@ -85,10 +85,10 @@ impl<S: Scalar> LinearizedOps<S> {
     fn record_or_replay(&self, compute: impl FnOnce() -> FrozenValue<S>) -> FrozenValue<S> {
         if let Some(index) = self.replay_index.get() {
             self.replay_index.set(Some(index + 1));
-            return self.recorded.borrow()[index].clone();
+            return self.frozen_values.borrow()[index].clone();
         }
         let value = compute();
-        self.recorded.borrow_mut().push(value.clone());
+        self.frozen_values.borrow_mut().push(value.clone());
         value
     }
 

@@ -11,6 +11,15 @@ use rung_theory::stack::{Layer, Plan};
 
 pub use crate::error::TooLarge;
 
+/// The prompts that are in memory at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchShape {
+    /// Number of prompts.
+    pub prompts: usize,
+    /// Tokens of each prompt.
+    pub tokens: usize,
+}
+
 /// Bytes of the states of one prompt, which are copied while they are updated, and of its expanded keys. These can be large in a network
 /// with few weights.
 pub fn state_bytes(plan: &Plan, tokens: usize) -> u128 {

@@ -32,19 +32,28 @@ impl Norm {
     pub fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, name: &str, config: NormConfig) -> Self {
         let width = params.settings.width;
         let mut add_weight = |role: Role, suffix: &str, value: f64| {
-            params.role(role).weight_without_decay(&format!("{name}.{suffix}"), &[width], Init::Constant(value))
+            params.role(role).parameter_without_weight_decay(
+                &format!("{name}.{suffix}"),
+                &[width],
+                Init::Constant(value),
+            )
         };
         let weight = (config != NormConfig::None).then(|| add_weight(Role::ResidualNorm, "weight", 1.0));
         let bias = (config == NormConfig::Layer).then(|| add_weight(Role::Other, "bias", 0.0));
         Self { weight, bias, epsilon: Self::EPSILON }
     }
 
-    /// A norm whose weights exist: a layer norm if it has a bias, else an RMS norm; no norm without a weight.
-    pub(crate) fn from_weights(weight: Option<Parameter>, bias: Option<Parameter>, epsilon: f64) -> Self {
-        Self { weight, bias, epsilon }
+    /// A norm whose weights exist: a layer norm if it has a bias, else an RMS norm.
+    pub(crate) fn from_weights(weight: Parameter, bias: Option<Parameter>, epsilon: f64) -> Self {
+        Self { weight: Some(weight), bias, epsilon }
     }
 
-    /// Norms the last axis.
+    /// No norm: returns its input.
+    pub(crate) fn identity() -> Self {
+        Self { weight: None, bias: None, epsilon: Self::EPSILON }
+    }
+
+    /// Normalizes `x` over its last axis; returns it unchanged if there is no norm.
     pub fn apply<O: Ops>(&self, ops: &O, x: &O::Tensor) -> O::Tensor {
         let Some(weight) = self.weight.map(|weight| ops.parameter(weight)) else { return x.clone() };
         match self.bias {

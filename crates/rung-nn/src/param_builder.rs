@@ -9,7 +9,7 @@ use rung_engine::{Parameter, Parameters, Role, Scalar};
 use rung_theory::task::Rng;
 
 use crate::position::Positions;
-use crate::precision::Precision;
+use crate::precision::SimulatedPrecision;
 
 /// Settings that all layers of a model share.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,7 +31,7 @@ pub struct BuildSettings {
     /// equal argument.
     pub negate_initial_key: bool,
     /// Rounding of recurrent states, and of the messages that the theory counts: the residual stream between layers and the KV cache.
-    pub precision: Precision,
+    pub precision: SimulatedPrecision,
 }
 
 impl Default for BuildSettings {
@@ -44,7 +44,7 @@ impl Default for BuildSettings {
             causal: true,
             init_key_from_query: false,
             negate_initial_key: false,
-            precision: Precision::default(),
+            precision: SimulatedPrecision::default(),
         }
     }
 }
@@ -179,7 +179,7 @@ impl<'a, S: Scalar> ParamBuilder<'a, S> {
     }
 
     /// A weight without weight decay: a bias, the gain of a norm.
-    pub fn weight_without_decay(&mut self, name: &str, shape: &[usize], init: Init<'_>) -> Parameter {
+    pub fn parameter_without_weight_decay(&mut self, name: &str, shape: &[usize], init: Init<'_>) -> Parameter {
         self.add(name, shape, init, false)
     }
 
@@ -189,7 +189,7 @@ impl<'a, S: Scalar> ParamBuilder<'a, S> {
             return *existing;
         }
         let prefix = std::mem::take(&mut self.prefix);
-        let added = self.weight_without_decay(name, shape, init);
+        let added = self.parameter_without_weight_decay(name, shape, init);
         self.prefix = prefix;
         self.shared.push((name, added));
         added

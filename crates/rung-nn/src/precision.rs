@@ -1,7 +1,7 @@
 //! Low-precision states and messages, because the theory's bounds count bits.
 //!
-//! A bound of the theory counts the numbers of a state or message, at p bits each. A [`Precision`] makes a model keep to that p. It
-//! rounds
+//! A bound of the theory counts the numbers of a state or message, at p bits each. A [`SimulatedPrecision`] makes a model keep
+//! to that p. It rounds
 //!
 //! - states, which a mixer passes from one token to the next: the matrix of a recurrence after every token, the sums of a normaliser, the
 //!   last inputs of a short convolution, the KV cache of windowed attention;
@@ -17,14 +17,14 @@ use crate::error::ModelError;
 
 /// Rounding of states and messages; by default none.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Precision {
+pub struct SimulatedPrecision {
     /// Rounding of what a mixer of bounded state passes from token to token.
     pub state: Option<Rounding>,
     /// Rounding of what passes from layer to layer, and of full attention's KV cache.
     pub message: Option<Rounding>,
 }
 
-impl Precision {
+impl SimulatedPrecision {
     /// The same bits over the same range for states and messages: the theory's p.
     pub fn bits(bits: u32, range: f64) -> Self {
         let rounding = Some(Rounding { bits, range });
@@ -35,8 +35,8 @@ impl Precision {
     pub(crate) fn check(&self) -> Result<(), ModelError> {
         for rounding in [self.state, self.message].into_iter().flatten() {
             let Rounding { bits, range } = rounding;
-            if !(1..=Rounding::MOST_BITS).contains(&bits) {
-                let expected = format!("1 to {}", Rounding::MOST_BITS);
+            if !(1..=Rounding::MAX_BITS).contains(&bits) {
+                let expected = format!("1 to {}", Rounding::MAX_BITS);
                 return Err(ModelError::InvalidSize {
                     component: "model",
                     what: "bits per number",

@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RegisterKind {
-    /// The number 1, for offsets.
+    /// The same number at every token, such as the 1 by which weights add biases.
     Constant,
     /// A Boolean: +1 for true, -1 for false.
     Flag,
@@ -50,7 +50,8 @@ pub struct Register {
     /// Number of columns.
     pub size: usize,
     /// How its numbers are to be read.
-    pub holds: RegisterKind,
+    #[serde(rename = "holds")]
+    pub kind: RegisterKind,
     /// A short description.
     pub about: String,
 }
@@ -110,12 +111,12 @@ impl Registers {
         &mut self,
         name: impl Into<String>,
         size: usize,
-        holds: RegisterKind,
+        kind: RegisterKind,
         about: impl Into<String>,
     ) -> ColumnRange {
         let (name, start) = (name.into(), self.width());
         debug_assert!(self.find(&name).is_none(), "two registers are named {name}");
-        self.registers.push(Register { name, start, size, holds, about: about.into() });
+        self.registers.push(Register { name, start, size, kind, about: about.into() });
         ColumnRange { start, size }
     }
 
@@ -159,7 +160,7 @@ impl Register {
     /// The number it holds: bits by their signs, or the index of the 1 in a one-hot vector. None if the register is empty.
     pub fn decode(&self, residual: &[f64]) -> Option<u64> {
         let values = self.values_in(residual);
-        match self.holds {
+        match self.kind {
             RegisterKind::OneHot => {
                 let mut ones = values.iter().enumerate().filter(|(_, value)| **value > 0.5);
                 let first = ones.next().map(|(index, _)| index as u64);

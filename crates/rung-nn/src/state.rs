@@ -5,7 +5,7 @@ use std::ops::Range;
 use rung_engine::Ops;
 
 /// The largest number of tensors in a state.
-pub const MAX_SLOTS: usize = 6;
+pub const MAX_STATE_TENSORS: usize = 6;
 
 /// What a mixer passes from one span of tokens to the next: its KV cache, recurrent state, or last inputs of a convolution.
 #[derive(Clone, Debug)]
@@ -13,7 +13,7 @@ pub struct State<T> {
     /// Number of tokens processed so far, which is the position of the next token.
     pub past_len: usize,
     /// The mixer's tensors, each with the batch as first axis. The order is up to the mixer.
-    pub tensors: [Option<T>; MAX_SLOTS],
+    pub tensors: [Option<T>; MAX_STATE_TENSORS],
     /// What later layers may use at the same tokens. It is dropped at the end of the span.
     pub shared: Option<SharedTensor<T>>,
 }
@@ -33,9 +33,9 @@ impl<T> State<T> {
     /// The state after `past_len` tokens, with these as its first tensors.
     ///
     /// # Panics
-    /// If there are more than [`MAX_SLOTS`].
+    /// If there are more than [`MAX_STATE_TENSORS`].
     pub fn new<const COUNT: usize>(past_len: usize, tensors: [Option<T>; COUNT]) -> Self {
-        assert!(COUNT <= MAX_SLOTS, "a state has at most {MAX_SLOTS} tensors, not {COUNT}");
+        assert!(COUNT <= MAX_STATE_TENSORS, "a state has at most {MAX_STATE_TENSORS} tensors, not {COUNT}");
         let mut tensors = tensors.into_iter();
         Self { past_len, tensors: std::array::from_fn(|_| tensors.next().flatten()), shared: None }
     }

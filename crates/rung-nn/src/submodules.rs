@@ -117,7 +117,7 @@ impl LinearRecurrence {
     /// Settings of models read from checkpoints: chunks of 64 tokens, no rounding.
     pub const FULL_PRECISION: Self = Self { chunk: 64, rounding: None };
 
-    /// Outputs, and the matrix state after the last token; see [`Ops::recurrence`]. The matrix before the first token is slot 0 of
+    /// Outputs, and the matrix state after the last token; see [`Ops::recurrence`]. The matrix before the first token is tensor 0 of
     /// `state`.
     pub fn run<O: Ops>(
         &self,
@@ -154,7 +154,7 @@ impl NormGain {
         ops.rms_norm(x, Some(&ops.parameter(self.weight)), epsilon)
     }
 
-    /// Splits the channels of `[batch, time, channels]` into `groups` equal groups and norms each separately; one gain per channel.
+    /// Splits the channels of `[batch, time, channels]` into `groups` equal groups and normalizes each separately; one gain per channel.
     pub fn norm_groups<O: Ops>(&self, ops: &O, x: &O::Tensor, groups: usize, epsilon: f64) -> O::Tensor {
         if groups == 1 {
             return self.norm_with_epsilon(ops, x, epsilon);
@@ -229,13 +229,19 @@ impl<S: Scalar> ParamBuilder<'_, S> {
     pub fn linear_with_bias(&mut self, name: &str, inputs: usize, outputs: usize) -> Linear {
         let role = std::mem::take(&mut self.role);
         let bias_role = if role == Role::Output { Role::OutputBias } else { Role::Other };
-        let bias = self.role(bias_role).weight_without_decay(&format!("{name}.bias"), &[outputs], Init::Constant(0.0));
+        let bias = self.role(bias_role).parameter_without_weight_decay(
+            &format!("{name}.bias"),
+            &[outputs],
+            Init::Constant(0.0),
+        );
         Linear { bias: Some(bias), ..self.role(role).linear(name, inputs, outputs) }
     }
 
     /// The gain of an RMS norm, initially one.
     pub fn gain(&mut self, name: &str, width: usize) -> NormGain {
-        NormGain { weight: self.weight_without_decay(&format!("{name}.weight"), &[width], Init::Constant(1.0)) }
+        NormGain {
+            weight: self.parameter_without_weight_decay(&format!("{name}.weight"), &[width], Init::Constant(1.0)),
+        }
     }
 
     /// The settings of a linear recurrence, which has no weights.
@@ -265,7 +271,7 @@ impl<S: Scalar> ParamBuilder<'_, S> {
     ) -> Convolution {
         Convolution {
             weight: self.weight(&format!("{name}.weight"), &[channels, 1, kernel_size], weight_init),
-            bias: Some(self.weight_without_decay(&format!("{name}.bias"), &[channels], bias_init)),
+            bias: Some(self.parameter_without_weight_decay(&format!("{name}.bias"), &[channels], bias_init)),
             channels,
             kernel_size,
             rounding: self.settings.precision.state,

@@ -255,7 +255,7 @@ fn a_construction_is_checked_in_every_precision() {
     assert_eq!(formats.len(), 9);
     assert_eq!((formats[0], formats[8]), (("f32", "f32"), ("f16", "f16")));
     for check in &checks {
-        assert!(check.right == 24 && check.of == 24 && check.smallest_margin > 0.0, "{check:?}");
+        assert!(check.right == 24 && check.instances == 24 && check.smallest_margin > 0.0, "{check:?}");
         assert!(check.largest_margin >= check.smallest_margin, "{check:?}");
     }
     let margins = |index: usize| checks[index].smallest_margin.to_bits();

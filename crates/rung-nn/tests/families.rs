@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rung_engine::{Native, Ops, Parameters};
 use rung_nn::Model;
-use rung_nn::families::decode::{CheckpointDecoder, planned_cache_bytes};
+use rung_nn::families::decode::{CheckpointDecoder, predicted_cache_bytes};
 use rung_nn::families::{Checkpoint, open};
 
 struct Expected {
@@ -236,7 +236,7 @@ fn caches_take_the_planned_bytes() {
             decoder.next_logits(&[*token]).unwrap();
         }
         let found = [parallel, decoder.cache_bytes() as u64];
-        match planned_cache_bytes(&audit, expected.tokens.len()) {
+        match predicted_cache_bytes(&audit, expected.tokens.len()) {
             Some(planned) if found == [planned; 2] => {}
             // Its config has a field with an entry for each layer that the auditor does not read.
             None if name == "rwkv7-plain" => {}

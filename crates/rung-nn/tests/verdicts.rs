@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use rung_engine::Parameters;
 use rung_nn::ModelConfig;
 use rung_nn::construct::{self, ConstructionRequest, InstanceSet, forwarding, verify};
-use rung_nn::precision::Precision;
+use rung_nn::precision::SimulatedPrecision;
 use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::bound::tables::TableSizes;
 use rung_theory::bound::verdict::Verdict;
@@ -275,7 +275,7 @@ fn forwarding_mixers_need_no_more_bits_than_their_facts_require() {
                 "{layer}"
             );
             for bits in fewest_bits..fewest_bits + 5 {
-                network.set_precision(Precision::bits(bits as u32, range)).unwrap();
+                network.set_precision(SimulatedPrecision::bits(bits as u32, range)).unwrap();
                 let verification = verify(&network, InstanceSet::Samples { count: 24, seed: 5 }, 2, &|_| {}).unwrap();
                 assert_eq!(
                     verification.correct, verification.instances,
@@ -302,7 +302,7 @@ fn verify_solved(stack: &str, defaults: &Defaults, m: u32, n: &[u32]) -> Option<
     let mut network = network.unwrap_or_else(|| panic!("{case}: the verdict is solved, but no construction fits"));
     if defaults.bits <= u64::from(construct::MAX_BITS) {
         let range = network.number_range().unwrap();
-        network.set_precision(Precision::bits(defaults.bits as u32, range)).unwrap();
+        network.set_precision(SimulatedPrecision::bits(defaults.bits as u32, range)).unwrap();
     }
     let verification = verify(&network, InstanceSet::Samples { count: 50, seed: 3 }, 2, &|_| {}).unwrap();
     assert_eq!(verification.correct, verification.instances, "{case}: {:?}", verification.wrong);

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use pyo3::prelude::*;
-use rung::{CallInput, CallerLink};
+use rung::{CallContext, CallInput};
 
 use crate::error::{input_error, panic_error, without_gil};
 
@@ -29,15 +29,15 @@ pub fn call(
     progress: Option<Bound<'_, PyAny>>,
 ) -> PyResult<String> {
     let (name, bytes) = input.unwrap_or_default();
-    let link = CallerLink::new(CallInput { name, bytes }, program);
-    run_with_signals(py, &link.clone(), progress.as_ref(), move || rung::call(arguments, &link))
+    let context = CallContext::new(CallInput { name, bytes }, program);
+    run_with_signals(py, &context.clone(), progress.as_ref(), move || rung::call(arguments, &context))
 }
 
-/// Runs `work` on another thread, so that this one can handle signals. At Ctrl-C a command that can save its work is asked to stop and
-/// waited for; at a second Ctrl-C, or at the first for any other command, this returns while the thread runs on.
+/// Runs `work` on another thread, so that this one can handle signals. At Ctrl-C a command that can save its work is asked to stop, and this
+/// waits for it; at a second Ctrl-C, or at the first for any other command, this returns while the thread runs on.
 fn run_with_signals(
     py: Python<'_>,
-    link: &CallerLink,
+    context: &CallContext,
     progress: Option<&Bound<'_, PyAny>>,
     work: impl FnOnce() -> Result<String, String> + Send + 'static,
 ) -> PyResult<String> {
@@ -60,13 +60,13 @@ fn run_with_signals(
                 return Err(panic_error(&"its thread ended without a result"));
             }
         }
-        let progress_result = match (progress, link.progress()) {
+        let progress_result = match (progress, context.progress()) {
             (Some(progress), Some(state)) if interrupt.is_none() => progress.call1((state,)).map(|_| ()),
             _ => Ok(()),
         };
         if let Err(error) = progress_result.and_then(|()| py.check_signals()) {
-            link.stop();
-            if !link.saves_on_stop() || interrupt.is_some() {
+            context.stop();
+            if !context.saves_on_stop() || interrupt.is_some() {
                 return Err(error);
             }
             interrupt = Some(error);
@@ -78,7 +78,7 @@ fn run_with_signals(
 #[pyfunction]
 pub fn panic_for_test(py: Python<'_>, message: String, in_command: bool) -> PyResult<String> {
     let work = move || -> Result<String, String> { panic!("{message}") };
-    if in_command { run_with_signals(py, &CallerLink::default(), None, work) } else { without_gil(py, work) }
+    if in_command { run_with_signals(py, &CallContext::default(), None, work) } else { without_gil(py, work) }
 }
 
 /// Runs the whole program and returns its exit code. The first argument is the program's own path.

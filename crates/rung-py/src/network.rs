@@ -21,7 +21,7 @@ pub struct Network {
 
 impl Network {
     /// Calls `read` with the locked network.
-    fn with<T>(&self, read: impl FnOnce(&RungNetwork<f32>) -> T) -> T {
+    fn read_network<T>(&self, read: impl FnOnce(&RungNetwork<f32>) -> T) -> T {
         read(&self.network.read().unwrap_or_else(PoisonError::into_inner))
     }
 }
@@ -45,13 +45,13 @@ impl Network {
     /// The network's name.
     #[getter]
     fn name(&self) -> String {
-        self.with(|network| network.name.clone())
+        self.read_network(|network| network.name.clone())
     }
 
     /// Where the network comes from: construction, run, checkpoint, or program (built in memory).
     #[getter]
     fn source(&self) -> &'static str {
-        self.with(|network| match network.provenance {
+        self.read_network(|network| match network.provenance {
             Provenance::Construction(_) => "construction",
             Provenance::Run(_) => "run",
             Provenance::Checkpoint { .. } => "checkpoint",
@@ -62,32 +62,32 @@ impl Network {
     /// Its layers in the stack grammar, with all sizes.
     #[getter]
     fn stack(&self) -> String {
-        self.with(|network| network.plan.to_stack().to_string())
+        self.read_network(|network| network.plan.to_stack().to_string())
     }
 
     /// The spec of its task, if it has one.
     #[getter]
     fn task(&self) -> Option<String> {
-        self.with(|network| network.task.as_ref().map(|task| task.spec()))
+        self.read_network(|network| network.task.as_ref().map(|task| task.spec()))
     }
 
     /// Number of classes: the width of the logits.
     #[getter]
     fn classes(&self) -> usize {
-        self.with(|network| network.model.classes())
+        self.read_network(|network| network.model.classes())
     }
 
     /// Names and vocabulary sizes of the ids of a token.
     #[getter]
     fn fields(&self) -> Vec<(String, u32)> {
-        self.with(token_fields)
+        self.read_network(token_fields)
     }
 
     /// Logits after every token of `batch` concatenated sequences.
     fn forward(&self, py: Python<'_>, id_bytes: &[u8], batch: usize) -> PyResult<Array> {
         let ids = ids_from_bytes(id_bytes);
         let (logits, classes) = without_gil(py, || {
-            self.with(|network| {
+            self.read_network(|network| {
                 let ids_per_token = token_fields(network).len();
                 if batch == 0 || ids.is_empty() || !ids.len().is_multiple_of(batch * ids_per_token) {
                     let found = ids.len();
@@ -109,18 +109,18 @@ impl Network {
     /// Every weight array with its name in checkpoints.
     fn weights(&self, py: Python<'_>) -> PyResult<Vec<(String, Array)>> {
         // Cloning the parameters is cheap (copy on write); only the arrays below are real copies.
-        let store: Parameters<f32> = self.with(|network| network.weights.clone());
+        let parameters: Parameters<f32> = self.read_network(|network| network.weights.clone());
         let array = |(id, entry): (_, &rung_engine::ParameterEntry)| {
-            (entry.name.clone(), Array::new(store.get(id).to_vec(), entry.shape.to_vec()))
+            (entry.name.clone(), Array::new(parameters.get(id).to_vec(), entry.shape.to_vec()))
         };
-        without_gil(py, || Ok::<_, String>(store.entries().map(array).collect()))
+        without_gil(py, || Ok::<_, String>(parameters.entries().map(array).collect()))
     }
 
     /// Replaces weights, each given as name, shape and bytes.
     fn set_weights(&self, py: Python<'_>, new_weights: Vec<(String, Vec<usize>, Vec<u8>)>) -> PyResult<()> {
         without_gil(py, || {
             let mut network = self.network.write().unwrap_or_else(PoisonError::into_inner);
-            let mut checked = Vec::with_capacity(new_weights.len());
+            let mut checked_values = Vec::with_capacity(new_weights.len());
             for (name, shape, bytes) in &new_weights {
                 let Some(id) = network.weights.find(name) else {
                     return Err(format!("there is no weight `{name}`"));
@@ -130,10 +130,10 @@ impl Network {
                 if *shape != expected || values.len() != expected.iter().product::<usize>() {
                     return Err(format!("`{name}`: found shape {shape:?}, expected {expected:?}"));
                 }
-                checked.push((id, values));
+                checked_values.push((id, values));
             }
             // Weights are written only after all were checked, so that an error changes nothing.
-            for (id, values) in checked {
+            for (id, values) in checked_values {
                 network.weights.get_mut(id).copy_from_slice(&values);
             }
             Ok(())
@@ -143,12 +143,12 @@ impl Network {
     /// Writes a folder in the format of a construction or of a run, whichever the network is. External checkpoints and networks built in
     /// memory cannot be saved.
     fn save(&self, py: Python<'_>, folder: PathBuf) -> PyResult<()> {
-        without_gil(py, || self.with(|network| network.save(&folder)))
+        without_gil(py, || self.read_network(|network| network.save(&folder)))
     }
 
     /// Writes only the weights, as safetensors.
     fn save_weights(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
-        without_gil(py, || self.with(|network| checkpoint::save(&path, &network.weights)))
+        without_gil(py, || self.read_network(|network| checkpoint::save(&path, &network.weights)))
     }
 
     /// Replaces all weights by those of a file with the same names and shapes.

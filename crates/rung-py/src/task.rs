@@ -6,7 +6,7 @@ use rung_theory::task::{self, AnyTask, NO_TARGET, Prompt};
 use crate::array::{Array, ids_from_bytes};
 use crate::error::{input_error, without_gil};
 
-/// The most ids of one batch: 8 GiB.
+/// Maximum number of ids of one batch, which take 8 GiB.
 const MAX_IDS: usize = 1 << 31;
 
 /// A task.
@@ -96,7 +96,7 @@ impl Task {
         self.task.baseline()
     }
 
-    /// For each id of a token: its name, its vocabulary size, and whether the last id means "nothing".
+    /// For each id of a token: its name, its vocabulary size, and whether the last id is its blank.
     #[getter]
     fn fields(&self) -> Vec<(String, u32, bool)> {
         self.task.fields().into_iter().map(|field| (field.name, field.vocabulary, field.blank)).collect()

@@ -142,22 +142,22 @@ impl<'a> Scanner<'a> {
         &rest[..end]
     }
 
-    /// A word such as `mamba2` or `query-first`.
+    /// Consumes a word such as `mamba2` or `query-first`.
     ///
     /// # Errors
     /// The next character is not a letter.
-    pub fn word(&mut self, expected: &str) -> Result<String, SyntaxError> {
+    pub fn parse_word(&mut self, expected: &str) -> Result<String, SyntaxError> {
         if !self.peek().is_some_and(|c| c.is_ascii_alphabetic()) {
             return Err(self.error(expected));
         }
         Ok(self.take_while(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-').to_owned())
     }
 
-    /// A whole number that fits 64 bits, without leading zeros.
+    /// Consumes a whole number that fits 64 bits, without leading zeros.
     ///
     /// # Errors
     /// There is no number, or it does not fit.
-    pub fn number(&mut self) -> Result<u64, SyntaxError> {
+    pub fn parse_number(&mut self) -> Result<u64, SyntaxError> {
         let mut lookahead = Self { text: self.text, offset: self.offset };
         let digits = lookahead.take_while(|c| c.is_ascii_digit());
         let leading_zero = digits.len() > 1 && digits.starts_with('0');
@@ -172,16 +172,16 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    fn value(&mut self) -> Result<SpecValue, SyntaxError> {
+    fn parse_value(&mut self) -> Result<SpecValue, SyntaxError> {
         match self.peek() {
-            Some('[') => self.list().map(SpecValue::List),
-            Some(c) if c.is_ascii_digit() => self.number().map(SpecValue::Number),
-            Some(c) if c.is_ascii_alphabetic() => self.word("a word").map(SpecValue::Word),
+            Some('[') => self.parse_list().map(SpecValue::List),
+            Some(c) if c.is_ascii_digit() => self.parse_number().map(SpecValue::Number),
+            Some(c) if c.is_ascii_alphabetic() => self.parse_word("a word").map(SpecValue::Word),
             _ => Err(self.error("a whole number, a word or a list such as [4,4]")),
         }
     }
 
-    fn list(&mut self) -> Result<Vec<u64>, SyntaxError> {
+    fn parse_list(&mut self) -> Result<Vec<u64>, SyntaxError> {
         self.require('[')?;
         let mut items = Vec::new();
         self.skip_space();
@@ -190,19 +190,19 @@ impl<'a> Scanner<'a> {
                 self.require(',')?;
                 self.skip_space();
             }
-            items.push(self.number()?);
+            items.push(self.parse_number()?);
             self.skip_space();
         }
         Ok(items)
     }
 
-    /// `name` or `name{key=value,..}`. A duplicate key is an error.
+    /// Consumes `name` or `name{key=value,..}`. A duplicate key is an error.
     ///
     /// # Errors
     /// The text does not follow the syntax.
-    pub fn spec(&mut self, expected: &str) -> Result<Spec, SyntaxError> {
+    pub fn parse_spec(&mut self, expected: &str) -> Result<Spec, SyntaxError> {
         let offset = self.offset;
-        let name = self.word(expected)?;
+        let name = self.parse_word(expected)?;
         let mut options: Vec<(String, SpecValue)> = Vec::new();
         if self.take('{') {
             self.skip_space();
@@ -212,7 +212,7 @@ impl<'a> Scanner<'a> {
                     self.skip_space();
                 }
                 let start = self.offset;
-                let key = self.word("an option such as `heads=8`, or `}`")?;
+                let key = self.parse_word("an option such as `heads=8`, or `}`")?;
                 if options.len() == MAX_OPTIONS {
                     let (column, found) = (column(self.text, start), "one option more".to_owned());
                     return Err(SyntaxError { column, found, expected: format!("at most {MAX_OPTIONS} options") });
@@ -225,7 +225,7 @@ impl<'a> Scanner<'a> {
                 self.skip_space();
                 self.require('=')?;
                 self.skip_space();
-                options.push((key, self.value()?));
+                options.push((key, self.parse_value()?));
                 self.skip_space();
             }
         }
@@ -240,7 +240,7 @@ impl<'a> Scanner<'a> {
 pub fn parse_spec(text: &str) -> Result<Spec, SyntaxError> {
     let mut scanner = Scanner::new(text);
     scanner.skip_space();
-    let spec = scanner.spec("a name")?;
+    let spec = scanner.parse_spec("a name")?;
     scanner.skip_space();
     if scanner.peek().is_some() {
         return Err(scanner.error("the end"));

@@ -208,15 +208,15 @@ fn stacks_with_too_few_layers_are_certified_by_a_smaller_task() {
         let (checked, idle) = search("linear*3 full", hops);
         assert!(checked.log2_tokens() < two_hops + 1.5, "{hops} hops: {}", checked.log2_tokens());
         assert!(idle.unwrap().log2_tokens() > checked.log2_tokens() + 40.0);
-        let inner = checked.certificate.embedding.unwrap();
+        let inner = checked.certificate.inner_instance.unwrap();
         assert_eq!((inner.hops, checked.certificate.hops), (2, hops));
         // The inner task must fit into the tables, and identity tables need n = 1.
         for (hops, middle) in [(0, 0), (2, checked.certificate.hops - 1), (checked.certificate.hops, 0)] {
-            let embedding = Some(rung_theory::bound::checker::InnerInstance { hops, middle });
-            assert!(check(&Certificate { embedding, ..checked.certificate.clone() }).is_err());
+            let inner_instance = Some(rung_theory::bound::checker::InnerInstance { hops, middle });
+            assert!(check(&Certificate { inner_instance, ..checked.certificate.clone() }).is_err());
         }
         let mut wrong_identity = checked.certificate.clone();
-        wrong_identity.embedding.as_mut().unwrap().middle = 1;
+        wrong_identity.inner_instance.as_mut().unwrap().middle = 1;
         wrong_identity.n[0] = 2_u8.into();
         assert!(check(&wrong_identity).is_err());
     }

@@ -46,12 +46,12 @@ fn certificates() -> Vec<Certificate> {
                 hops,
                 message_bits: one.clone(),
                 state_bits: vec![one.clone()],
-                parallel_bits: BigUint::ZERO,
+                fixed_bits: BigUint::ZERO,
                 m: one.clone(),
                 n: vec![one.clone(); hops - 1],
                 token_counts: TokenCounts::default(),
                 theorem: theorem.clone(),
-                embedding: inner.map(|hops| InnerInstance { hops, middle: 0 }),
+                inner_instance: inner.map(|hops| InnerInstance { hops, middle: 0 }),
             });
         }
     }

@@ -225,12 +225,12 @@ fn entropy_certificate(m: u64, n: u64, message: u64, states: [u64; 2]) -> Certif
         hops: 2,
         message_bits: message.into(),
         state_bits: states.map(BigUint::from).to_vec(),
-        parallel_bits: BigUint::ZERO,
+        fixed_bits: BigUint::ZERO,
         m: m.into(),
         n: vec![n.into()],
         token_counts: TokenCounts::default(),
         theorem: Theorem::Entropy,
-        embedding: None,
+        inner_instance: None,
     }
 }
 

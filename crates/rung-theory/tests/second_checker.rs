@@ -142,17 +142,18 @@ struct InnerTask {
     tw: Interval,
     b: Interval,
     s: Vec<Interval>,
-    parallel_bits: Interval,
+    fixed_bits: Interval,
 }
 
 impl InnerTask {
     /// None if a list has the wrong length, a size is 0 or the embedding does not fit.
     fn new(certificate: &Certificate) -> Option<Self> {
-        let (hops, middle) = certificate.embedding.map_or((certificate.hops, 0), |inner| (inner.hops, inner.middle));
+        let (hops, middle) =
+            certificate.inner_instance.map_or((certificate.hops, 0), |inner| (inner.hops, inner.middle));
         let fits = (1..=certificate.hops).contains(&hops)
             && middle + hops <= certificate.hops
             && certificate.n.len() + 1 == certificate.hops;
-        let fewer_hops = certificate.embedding.is_none() || hops < certificate.hops;
+        let fewer_hops = certificate.inner_instance.is_none() || hops < certificate.hops;
         let positive = certificate
             .n
             .iter()
@@ -193,7 +194,7 @@ impl InnerTask {
             tw,
             b: Interval::of(&certificate.message_bits),
             s: intervals(&certificate.state_bits),
-            parallel_bits: Interval::of(&certificate.parallel_bits),
+            fixed_bits: Interval::of(&certificate.fixed_bits),
         })
     }
 
@@ -222,7 +223,7 @@ impl InnerTask {
 
     /// Whether the theorem's inequalities may hold; false is certain.
     fn may_hold(&self, theorem: &Theorem) -> bool {
-        let no_parallel_mixer = self.parallel_bits.high == 0.0;
+        let no_parallel_mixer = self.fixed_bits.high == 0.0;
         match theorem {
             Theorem::State => no_parallel_mixer && self.largest().times(self.largest().log2()).may_exceed(self.s[0]),
             Theorem::Entropy => self.case == ProofCase::OneLayerFewer && self.hops == 2 && self.entropy(),
@@ -239,7 +240,7 @@ impl InnerTask {
     fn entropy(&self) -> bool {
         let (m, n) = (Interval::of(&self.m), Interval::of(&self.n[0]));
         let (s0, s1) = (self.s[0], self.s[1]);
-        let state = s0.plus(self.parallel_bits);
+        let state = s0.plus(self.fixed_bits);
         let beta = if s1.high == 0.0 { self.b } else { self.b.times(self.tw) };
         let message_capacity = n.times(beta);
         let value = n.times(self.largest().log2()).minus(s1);
@@ -291,7 +292,7 @@ impl InnerTask {
             self.b.times(varying.times(tuples(i, to)).plus(constant.times(tuples(i + 1, to))))
         };
         let extra = usize::from(self.case == ProofCase::AsManyLayers);
-        let mut p = self.parallel_bits.plus(if self.case == ProofCase::OneLayerFewer {
+        let mut p = self.fixed_bits.plus(if self.case == ProofCase::OneLayerFewer {
             self.s[0]
         } else {
             self.b.times(self.tw).times(w)
@@ -410,7 +411,7 @@ impl InnerTask {
         let mut delta = if self.case == ProofCase::OneLayerFewer {
             self.s[0]
         } else {
-            self.b.times(self.tw).times(w).plus(self.parallel_bits)
+            self.b.times(self.tw).times(w).plus(self.fixed_bits)
         };
         let mut reachable = x[0];
         for e in 0..l - 1 {
@@ -424,7 +425,7 @@ impl InnerTask {
             let into = |i: usize| self.b.times(tokens(i)).times(tuples(i, e)).times(repetitions);
             let own_messages = self.b.times(tokens(e + 1)).times(x[e + 1]);
             let layer = e + 1 + extra;
-            delta = delta.plus(self.parallel_bits).plus(self.b.times(self.tw).times(q).times(tuples(1, e)));
+            delta = delta.plus(self.fixed_bits).plus(self.b.times(self.tw).times(q).times(tuples(1, e)));
             if extra == 1 && e == 0 {
                 delta = delta.plus(self.b.times(self.t0).times(x[0]));
             }
@@ -472,7 +473,7 @@ fn both_checkers_agree_with_the_labels_of_stored_certificates() {
 
 /// Mutable references to all numbers of a certificate.
 fn numbers(certificate: &mut Certificate) -> Vec<&mut BigUint> {
-    let mut all = vec![&mut certificate.message_bits, &mut certificate.m, &mut certificate.parallel_bits];
+    let mut all = vec![&mut certificate.message_bits, &mut certificate.m, &mut certificate.fixed_bits];
     all.extend(&mut certificate.state_bits);
     all.extend(&mut certificate.n);
     let TokenCounts { entry, start, query } = &mut certificate.token_counts;
@@ -504,9 +505,9 @@ fn mutate(certificate: &mut Certificate, generator: &mut Generator) {
                 freeze[e] = generator.random_below(e + 4);
             }
         }
-        2 if certificate.embedding.is_none() => {
+        2 if certificate.inner_instance.is_none() => {
             let (middle, front) = (generator.random_below(3), generator.random_below(2));
-            certificate.embedding = Some(InnerInstance { hops: certificate.hops, middle });
+            certificate.inner_instance = Some(InnerInstance { hops: certificate.hops, middle });
             certificate.hops += middle + front;
             let ones = std::iter::repeat_n(BigUint::from(1_u8), middle);
             certificate.n = ones.chain(certificate.n.clone()).chain((0..front).map(|_| 3_u8.into())).collect();
@@ -516,7 +517,7 @@ fn mutate(certificate: &mut Certificate, generator: &mut Generator) {
             if let Theorem::Product(_, borders) = &mut certificate.theorem {
                 let e = generator.random_below(borders.live.len());
                 let factor = 1 + generator.random_below(3);
-                if certificate.embedding.is_none() && borders.live[e] == certificate.n[e] {
+                if certificate.inner_instance.is_none() && borders.live[e] == certificate.n[e] {
                     borders.live[e] *= factor;
                     certificate.n[e] *= factor;
                 }

@@ -14,10 +14,10 @@ use super::TokenizerError;
 const MAX_COMPONENTS: usize = 64;
 /// How many times longer than the text its normalized form may be.
 const MAX_GROWTH: usize = 4096;
-/// Letters of a regular expression, a replacement or a prefix.
-const MAX_LETTERS: usize = 4096;
-/// Letters of a word that a WordPiece vocabulary splits; the time is quadratic in it.
-const MAX_WORD_LETTERS: u64 = 1000;
+/// Characters of a regular expression, a replacement or a prefix.
+const MAX_CHARACTERS: usize = 4096;
+/// Characters of a word that a WordPiece vocabulary splits; the time is quadratic in it.
+const MAX_WORD_CHARACTERS: u64 = 1000;
 /// Bytes of one replacement in a character map. The longest in Unicode's NFKC has 33.
 const MAX_CHARSMAP_ENTRY: usize = 256;
 /// Units per block of a double array.
@@ -156,16 +156,22 @@ impl Checker<'_> {
     fn check_component(&self, field: &str, component: &Value) -> Result<usize, TokenizerError> {
         let kind = component["type"].as_str().unwrap_or_default();
         let error = |name: &str, expected: &str| self.field_error(field, kind, name, &component[name], expected);
-        let letters = |name: &str| component[name].as_str().map_or(0, |text| text.chars().count());
+        let character_count = |name: &str| component[name].as_str().map_or(0, |text| text.chars().count());
         for name in ["content", "prepend", "prefix", "suffix", "pad_token", "word_delimiter_token"] {
-            if letters(name) > MAX_LETTERS {
-                return Err(error(name, &format!("at most {MAX_LETTERS} letters")));
+            if character_count(name) > MAX_CHARACTERS {
+                return Err(error(name, &format!("at most {MAX_CHARACTERS} characters")));
             }
         }
         for name in ["String", "Regex"] {
             let pattern = &component["pattern"][name];
-            if pattern.as_str().is_some_and(|pattern| pattern.len() > MAX_LETTERS) {
-                return Err(self.field_error(field, kind, name, pattern, &format!("at most {MAX_LETTERS} letters")));
+            if pattern.as_str().is_some_and(|pattern| pattern.len() > MAX_CHARACTERS) {
+                return Err(self.field_error(
+                    field,
+                    kind,
+                    name,
+                    pattern,
+                    &format!("at most {MAX_CHARACTERS} characters"),
+                ));
             }
         }
         match (field, kind) {
@@ -176,14 +182,14 @@ impl Checker<'_> {
                 let map = component["precompiled_charsmap"].as_str().unwrap_or_default();
                 self.check_charsmap(map)
             }
-            // An empty match between any two letters inserts the content there.
-            (_, "Replace") => Ok(1 + letters("content")),
+            // An empty match between any two characters inserts the content there.
+            (_, "Replace") => Ok(1 + character_count("content")),
             ("post_processor", "TemplateProcessing") => self.check_template(component).map(|()| 1),
             _ => Ok(1),
         }
     }
 
-    /// Checks that the template of one text only uses that text and special tokens that it defines.
+    /// Checks that the template for a single text uses only that text and special tokens that the template defines.
     fn check_template(&self, component: &Value) -> Result<(), TokenizerError> {
         let pieces = component["single"].as_array().map_or(&[][..], Vec::as_slice);
         let error = |found: &Value, expected: &str| {
@@ -216,10 +222,10 @@ impl Checker<'_> {
             return Err(self.field_error("model", "", "type", kind, &format!("one of {}", kinds.join(", "))));
         }
         let name = kind.as_str().unwrap_or_default();
-        let max_letters = &model["max_input_chars_per_word"];
-        if !max_letters.is_null() && max_letters.as_u64().is_none_or(|letters| letters > MAX_WORD_LETTERS) {
-            let expected = format!("at most {MAX_WORD_LETTERS}");
-            return Err(self.field_error("model", name, "max_input_chars_per_word", max_letters, &expected));
+        let max_characters = &model["max_input_chars_per_word"];
+        if !max_characters.is_null() && max_characters.as_u64().is_none_or(|count| count > MAX_WORD_CHARACTERS) {
+            let expected = format!("at most {MAX_WORD_CHARACTERS}");
+            return Err(self.field_error("model", name, "max_input_chars_per_word", max_characters, &expected));
         }
         let prefix = model["continuing_subword_prefix"].as_str().unwrap_or_default();
         for merge in model["merges"].as_array().into_iter().flatten() {
@@ -241,7 +247,7 @@ impl Checker<'_> {
     /// by zero bytes. Every position that a walk over the trie can reach must be inside it. Returns the longest replacement.
     fn check_charsmap(&self, base64: &str) -> Result<usize, TokenizerError> {
         let error = |expected: &str| {
-            let found = format!("`precompiled_charsmap` of {} letters in `normalizer`", base64.len());
+            let found = format!("`precompiled_charsmap` of {} characters in `normalizer`", base64.len());
             self.malformed(found, expected)
         };
         let bytes = decode_base64(base64).ok_or_else(|| error("base64"))?;

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use super::pre_tokenizer::{self, PreTokenizer};
 use super::{Tokenizer, TokenizerError};
 
-/// Bytes of the longest piece: splitting a piece at every letter takes quadratic time.
+/// Bytes of the longest piece: splitting a piece at every character takes quadratic time.
 const MAX_PIECE_BYTES: usize = 1024;
 
 /// Token types in `tokenizer.ggml.token_type`.
@@ -40,7 +40,7 @@ pub(super) fn open(path: &Path) -> Result<Option<Tokenizer>, TokenizerError> {
     let (tokenizer, adds_bos_by_default) = match model {
         "gpt2" => {
             let pre_tokenizer = vocabulary.pre_tokenizer()?;
-            (vocabulary.byte_level_bpe(&pieces, pre_tokenizer)?, pre_tokenizer.is_of_llama3)
+            (vocabulary.byte_level_bpe(&pieces, pre_tokenizer)?, pre_tokenizer.has_llama3_rules)
         }
         "llama" => (vocabulary.sentencepiece_bpe(&pieces)?, true),
         "t5" => (vocabulary.unigram(&pieces)?, false),
@@ -168,7 +168,7 @@ impl Vocabulary<'_> {
             "pre_tokenizer": { "type": "Sequence", "pretokenizers": pre_tokenizers },
             "post_processor": null,
             "decoder": byte_level,
-            "model": { "type": "BPE", "vocab": vocabulary_json(pieces), "merges": merges, "ignore_merges": pre_tokenizer.is_of_llama3 },
+            "model": { "type": "BPE", "vocab": vocabulary_json(pieces), "merges": merges, "ignore_merges": pre_tokenizer.has_llama3_rules },
         }))
     }
 

@@ -15,8 +15,9 @@ pub(crate) struct PreTokenizer {
     names: &'static [&'static str],
     /// Regular expressions, applied in order.
     pub(crate) patterns: &'static [&'static str],
-    /// Whether a piece that is a token is not merged from its bytes, and texts begin with the BOS token unless the header says otherwise.
-    pub(crate) is_of_llama3: bool,
+    /// Two rules of Llama 3's tokenizer: a piece that is a token is not merged from its bytes (`ignore_merges`), and texts begin with the BOS
+    /// token unless the header says otherwise.
+    pub(crate) has_llama3_rules: bool,
 }
 
 /// GPT-2's expression: contractions, words, numbers, punctuation and white space.
@@ -43,7 +44,7 @@ static PRE_TOKENIZERS: &[PreTokenizer] = &[
     PreTokenizer {
         names: &["default"],
         patterns: &[r"[\p{P}$+<=>^~|]+", GPT2, r"\p{N}+", "[0-9]{3}"],
-        is_of_llama3: false,
+        has_llama3_rules: false,
     },
     PreTokenizer {
         names: &[
@@ -61,28 +62,28 @@ static PRE_TOKENIZERS: &[PreTokenizer] = &[
             "exaone4",
         ],
         patterns: &[GPT2],
-        is_of_llama3: false,
+        has_llama3_rules: false,
     },
     PreTokenizer {
         names: &["smollm", "starcoder", "refact", "command-r", "codeshell", "exaone", "minerva-7b"],
         patterns: &[r"\p{N}", GPT2],
-        is_of_llama3: false,
+        has_llama3_rules: false,
     },
-    PreTokenizer { names: &["falcon"], patterns: &[r"[\p{P}$+<=>^~|`]+", GPT2, "[0-9]{3}"], is_of_llama3: false },
+    PreTokenizer { names: &["falcon"], patterns: &[r"[\p{P}$+<=>^~|`]+", GPT2, "[0-9]{3}"], has_llama3_rules: false },
     PreTokenizer {
         names: &["llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2"],
         patterns: &[LLAMA3],
-        is_of_llama3: true,
+        has_llama3_rules: true,
     },
-    PreTokenizer { names: &["dbrx", "smaug-bpe", "glm4", "chatglm-bpe"], patterns: &[LLAMA3], is_of_llama3: false },
+    PreTokenizer { names: &["dbrx", "smaug-bpe", "glm4", "chatglm-bpe"], patterns: &[LLAMA3], has_llama3_rules: false },
     PreTokenizer {
         names: &["qwen2", "deepseek-r1-qwen", "stablelm2", "megrez", "hunyuan", "grok-2", "solar-open"],
         patterns: &[QWEN2],
-        is_of_llama3: false,
+        has_llama3_rules: false,
     },
-    PreTokenizer { names: &["qwen35"], patterns: &[QWEN35], is_of_llama3: false },
-    PreTokenizer { names: &["gpt-4o", "llama4", "kanana2", "minimax-m2"], patterns: &[GPT4O], is_of_llama3: false },
-    PreTokenizer { names: &["tekken"], patterns: &[TEKKEN], is_of_llama3: true },
+    PreTokenizer { names: &["qwen35"], patterns: &[QWEN35], has_llama3_rules: false },
+    PreTokenizer { names: &["gpt-4o", "llama4", "kanana2", "minimax-m2"], patterns: &[GPT4O], has_llama3_rules: false },
+    PreTokenizer { names: &["tekken"], patterns: &[TEKKEN], has_llama3_rules: true },
     PreTokenizer {
         names: &["deepseek-llm"],
         patterns: &[
@@ -93,14 +94,14 @@ static PRE_TOKENIZERS: &[PreTokenizer] = &[
             r"[[\u{800}-\u{9fa5}\u{ac00}-\u{d7ff}]&&\S]+",
             r"\p{N}+",
         ],
-        is_of_llama3: false,
+        has_llama3_rules: false,
     },
     PreTokenizer {
         names: &["deepseek-v3", "hunyuan-dense", "joyai-llm"],
         patterns: &[r"\p{N}{1,3}", r"[\u{4e00}-\u{9fa5}\u{3040}-\u{30ff}]+", DEEPSEEK3],
-        is_of_llama3: false,
+        has_llama3_rules: false,
     },
-    PreTokenizer { names: &["kimi-k2"], patterns: &[KIMI], is_of_llama3: false },
+    PreTokenizer { names: &["kimi-k2"], patterns: &[KIMI], has_llama3_rules: false },
 ];
 
 /// The pre-tokenizer of a name.

@@ -1,12 +1,12 @@
 // Certificates: search for one, show its numbers, download it, check one.
 import { button, download, h, labelled, show } from "./dom.js";
-import { Searcher, Stopped, ask } from "./engine.js";
+import { Searcher, Stopped, ask } from "./request.js";
 import { commas, plural, power } from "./format.js";
 import { commandLine, sizeFlags } from "./command.js";
 import { evidence } from "./panels.js";
 import { dropTarget } from "./model.js";
 import { quote } from "./format.js";
-import { write } from "./state.js";
+import { formatAddress } from "./state.js";
 
 export const title = "Certificate";
 
@@ -15,7 +15,7 @@ const FIELD_MEANINGS = /** @type {Record<string, string>} */ ({
   theorem: "which theorem of the proof it is a case of",
   case: "1: one full layer fewer than hops; 0: as many, and nothing recurrent before the second",
   hops: "dependent look-ups", message_bits: "bits a token can receive in one full layer", state_bits: "bits of recurrent state in each block between full layers",
-  beside_bits: "bits of state beside attention", m: "entries of the first table", n: "growth of each further table",
+  beside_bits: "bits of mixers in parallel with the first full layer", m: "entries of the first table", n: "growth of each further table",
   x: "lists of arguments that stay indistinguishable", sigma: "distinct pairs that a draw must reach", kappa: "classes of sparse pairs",
   varying: "entries that vary", live: "rows that are not constant", freeze: "tables that are fixed", cell: "size of a cell", group: "cells in a group",
   embedding: "a smaller instance inside these tables", tokens_per: "tokens of an entry, of z0 and of w",
@@ -71,7 +71,7 @@ export async function render(root, values) {
     search.stop();
     const sizes = { heads: Number(inputs.heads.value), head_dim: Number(inputs.head_dim.value), bits: Number(inputs.bits.value) };
     const hops = Number(inputs.hops.value);
-    history.replaceState(null, "", write("certificate", { stack: text.value, hops, ...sizes }));
+    history.replaceState(null, "", formatAddress("certificate", { stack: text.value, hops, ...sizes }));
     const started = performance.now();
     show(result, h("p", { class: "muted" }, `Searching for ${plural(hops, "hop")} … `, button("Stop", () => search.stop(), { class: "quiet" })));
     try {
@@ -83,16 +83,16 @@ export async function render(root, values) {
     }
   }
 
-  const checked = h("div", { id: "checked", "aria-live": "polite" });
+  const checkResult = h("div", { id: "checked", "aria-live": "polite" });
   const area = h("textarea", { rows: 6, id: "certificate", spellcheck: "false", "aria-label": "Text of a certificate" });
   /** @param {string} content */
   async function check(content) {
     area.value = content.length < 200000 ? content : "";
     try {
       const answer = await ask({ ask: "check", text: content, explain: true });
-      show(checked, verdict(answer), inequalityTable(answer));
+      show(checkResult, verdict(answer), inequalityTable(answer));
     } catch (error) {
-      show(checked, h("p", { class: "problem", role: "alert" }, error instanceof Error ? error.message : String(error)));
+      show(checkResult, h("p", { class: "problem", role: "alert" }, error instanceof Error ? error.message : String(error)));
     }
   }
   const file = h("input", { type: "file", "aria-label": "A certificate file", onchange: async () => file.files?.[0] && check(await file.files[0].slice(0, 2 << 20).text()) });
@@ -100,12 +100,12 @@ export async function render(root, values) {
 
   show(root,
     h("h1", {}, "Certificates"),
-    h("p", { class: "intro" }, "From what prompt length on is it proved that no weights of a layout can compose so many functions in one forward pass? A search proposes numbers; a small checker with exact integers accepts or refuses them. Both run here."),
+    h("p", { class: "intro" }, "From what prompt length on is it proved that no weights of a layout can compose so many functions in one forward pass? A search proposes numbers; a small checker with exact integers accepts or rejects them. Both run here."),
     h("div", { class: "panels" },
       h("section", { class: "panel", "aria-label": "Find" }, h("h2", {}, "Find"), h("form", { onsubmit: (/** @type {Event} */ event) => { event.preventDefault(); void run(); } },
         labelled("Stack", text), h("div", { class: "row sizes" }, labelled("Hops", inputs.hops), labelled("Heads", inputs.heads), labelled("Head width", inputs.head_dim), labelled("Bits per number", inputs.bits)), h("p", {}, findButton)), result),
       h("section", { class: "panel", "aria-label": "Check" }, h("h2", {}, "Check"), h("p", { class: "muted" }, "Paste a certificate, or drop its file anywhere on this page."), area,
-        h("div", { class: "row" }, button("Check", () => void check(area.value), { class: "primary", id: "check" }), h("label", { class: "file" }, "or a file: ", file)), checked)));
+        h("div", { class: "row" }, button("Check", () => void check(area.value), { class: "primary", id: "check" }), h("label", { class: "file" }, "or a file: ", file)), checkResult)));
   if (values.stack) void run();
 
   /** The result of a search: the claim, the certificate and its check. @param {any} answer @param {string} command @param {string} seconds */

@@ -62,8 +62,8 @@ export function path(points) {
 
 const PROPERTIES = ["fill", "stroke", "stroke-width", "stroke-dasharray", "opacity", "font-size", "font-family", "font-weight", "text-anchor"];
 
-/** The text of a chart that needs no style sheet: computed styles are written into it. @param {SVGElement} svg */
-export function standalone(svg) {
+/** A chart as SVG text that needs no style sheet, with its size: computed styles are written into it. @param {SVGElement} svg */
+export function serializeChart(svg) {
   const copy = /** @type {SVGElement} */ (svg.cloneNode(true));
   const [from, to] = [svg.querySelectorAll("*"), copy.querySelectorAll("*")];
   from.forEach((element, index) => {
@@ -87,7 +87,7 @@ export function standalone(svg) {
 
 /** Downloads a chart. @param {SVGElement} svg @param {string} name @param {"svg" | "png"} format */
 async function save(svg, name, format) {
-  const { text, width, height } = standalone(svg);
+  const { text, width, height } = serializeChart(svg);
   const blob = new Blob([text], { type: "image/svg+xml" });
   if (format === "svg") return download(`${name}.svg`, blob);
   const image = new Image();

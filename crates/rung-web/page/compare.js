@@ -1,12 +1,12 @@
 // Two to four models or designs side by side.
 import { button, h, labelled, select, show } from "./dom.js";
-import { ask } from "./engine.js";
+import { ask } from "./request.js";
 import { ratioText, bytes, commas, counts, rungs, tokens } from "./format.js";
 import { legend, strip } from "./strip.js";
 import { figure } from "./chart.js";
 import { curveChart } from "./panels.js";
 import { names } from "./model.js";
-import { write } from "./state.js";
+import { formatAddress } from "./state.js";
 import { commandButton } from "./command.js";
 import { quote } from "./format.js";
 
@@ -29,7 +29,7 @@ export async function render(root, values) {
   const modelSpecs = (values.models ?? "preset:qwen3.5-9b|preset:llama-3.1-8b|preset:gemma-3-27b").split("|").filter(Boolean).slice(0, MAX_MODELS);
   const navigate = (/** @type {string[]} */ list, /** @type {number} */ newContext = context) => {
     sessionStorage.setItem("compare", list.join("|"));
-    location.hash = write("compare", { models: list.join("|"), context: newContext === 131072 ? "" : newContext });
+    location.hash = formatAddress("compare", { models: list.join("|"), context: newContext === 131072 ? "" : newContext });
   };
   const designs = await Promise.all(modelSpecs.map(async (text) => {
     const parsed = parse(text);
@@ -55,7 +55,7 @@ export async function render(root, values) {
     ["Weights", (_, answer) => answer.parameters, counts, null],
   ];
   const table = h("div", { class: "scroll", tabindex: 0, role: "region", "aria-label": "Comparison" }, h("table", { class: "comparison" },
-    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, ""), answered.map((design) => h("th", { scope: "col" }, h("a", { href: write("designer", { ...design.link }) }, design.name), " ",
+    h("thead", {}, h("tr", {}, h("th", { scope: "col" }, ""), answered.map((design) => h("th", { scope: "col" }, h("a", { href: formatAddress("designer", { ...design.link }) }, design.name), " ",
       button("✕", () => navigate(modelSpecs.filter((other) => other !== design.text)), { class: "quiet", "aria-label": `Remove ${design.name}` }))))),
     h("tbody", {},
       h("tr", {}, h("th", { scope: "row" }, "Layers, first to last"), answered.map((design) => h("td", {}, strip(design.answer.after.strip)))),

@@ -1,9 +1,9 @@
 // The designer: edits layers and sizes and shows at once the stack's rungs and costs.
 import { button, copy, h, labelled, select, show } from "./dom.js";
-import { Searcher, ask } from "./engine.js";
+import { Searcher, ask } from "./request.js";
 import { tokens } from "./format.js";
 import { editor, legend } from "./strip.js";
-import { modelFromLink, modelName, modelToLink, write } from "./state.js";
+import { modelFromLink, modelName, modelToLink, formatAddress } from "./state.js";
 import { auditCommand, commandButton } from "./command.js";
 import { chooser, dropTarget, fileOf, names, readFile } from "./model.js";
 import { Edits } from "./edits.js";
@@ -19,7 +19,7 @@ const LOG2_CONTEXTS = { from: 10, to: 22 };
 
 /** @param {HTMLElement} root @param {Record<string, string>} values */
 export async function render(root, values) {
-  const known = await names();
+  const availableNames = await names();
   /** @type {Model} */
   let model = (await modelFromLink(values)) ?? { preset: "qwen3.5-9b" };
   const cacheSettings = { context: Number(values.context) || 131072, kv_dtype: values.kv_dtype ?? "bf16", state_dtype: values.state_dtype ?? "" };
@@ -31,7 +31,7 @@ export async function render(root, values) {
   let undoIndex = 0;
   let brush = "flip";
   const search = new Searcher();
-  const plan = planner(known, values, () => void updateAddress());
+  const plan = planner(availableNames, values, () => void updateAddress());
 
   const name = h("h1", {});
   const source = h("p", { class: "source" });
@@ -51,16 +51,16 @@ export async function render(root, values) {
   async function updateAddress() {
     const link = await modelToLink(model);
     // A config that is too large for a link is replaced by its stack with all sizes.
-    const inLink = link ?? (latest?.explicit_stack ? { model: `stack:${latest.explicit_stack}`, width: latest.after.width ?? undefined } : {});
+    const inLink = link ?? (latestAnswer?.explicit_stack ? { model: `stack:${latestAnswer.explicit_stack}`, width: latestAnswer.after.width ?? undefined } : {});
     const { context, kv_dtype, state_dtype } = cacheSettings;
-    history.replaceState(null, "", write("designer", {
+    history.replaceState(null, "", formatAddress("designer", {
       ...inLink, edits: link ? edits.toString() : "", context: context === 131072 ? "" : context,
       kv_dtype: kv_dtype === "bf16" ? "" : kv_dtype, state_dtype, ...plan.values(),
     }));
   }
 
   /** @type {any} */
-  let latest = null;
+  let latestAnswer = null;
   async function draw() {
     const text = edits.toString();
     const answer = await askDesign(text).catch((error) => ({ error }));
@@ -70,7 +70,7 @@ export async function render(root, values) {
       return;
     }
     problem.hidden = true;
-    latest = answer;
+    latestAnswer = answer;
     const { before, after } = answer;
     name.textContent = modelName(model);
     source.textContent = [after.source, after.stack].filter(Boolean).join(" — ");
@@ -83,34 +83,34 @@ export async function render(root, values) {
     show(panels,
       rungsPanel(answer), differencePanel(answer, edits.toString()), layersKnown && map,
       after.cache_bytes !== null && curvePanel(answer, cacheSettings.context), after.cache_bytes !== null && plan.panel({ model, edits: text, context: cacheSettings.context }, answer),
-      after.mixers !== null && flopsPanel(answer), reading(answer));
+      after.mixers !== null && flopsPanel(answer), readingPanel(answer));
     // The address is updated after the browser has drawn.
     setTimeout(() => void updateAddress());
   }
 
   /** @type {ReturnType<typeof editor> | null} */
-  let cells = null;
+  let stripEditor = null;
   /** @param {any} before @param {any} after */
   function drawStrip(before, after) {
     const titles = after.layers.map((/** @type {any} */ layer, /** @type {number} */ index) => `Layer ${index}: ${[layer.attention, layer.recurrent].filter((word) => word && word !== "none").join(" + ") || "none"}, decided by ${layer.decided_by}`);
     const design = { strip: after.strip, base: before.strip, titles };
-    if (cells && after.strip.length > 0 && cells.length === after.strip.length) {
-      cells.update(design);
+    if (stripEditor && after.strip.length > 0 && stripEditor.length === after.strip.length) {
+      stripEditor.update(design);
       stripBox.lastElementChild?.replaceWith(legend([after.strip]));
       return;
     }
-    cells = after.strip.length === 0 ? null : editor({
+    stripEditor = after.strip.length === 0 ? null : editor({
       ...design,
       preview: (index, first) => edits.letter(index, kindFor(first)) ?? "?",
       paint: (from, to, first) => { edits.paint(from, to, kindFor(first)); void commit(); },
     });
-    show(stripBox, cells?.root ?? h("p", {}, "No layer could be read from this config."), legend([after.strip]));
+    show(stripBox, stripEditor?.root ?? h("p", {}, "No layer could be read from this config."), legend([after.strip]));
   }
 
   /** @type {{ key: string, panel: Element } | null} */
   let lastReading = null;
   /** The panel on how the config was read; reused while its content does not change. @param {any} answer */
-  function reading(answer) {
+  function readingPanel(answer) {
     const key = JSON.stringify([model, answer.after.unknown, answer.after.assumed]);
     if (lastReading?.key !== key) lastReading = { key, panel: configPanel(answer, model) };
     return lastReading.panel;
@@ -118,7 +118,7 @@ export async function render(root, values) {
 
   /** The kind that painting gives a layer. @param {string} first letter of the layer where the stroke began */
   function kindFor(first) {
-    return brush === "flip" ? edits.flipped(first) : brush;
+    return brush === "flip" ? edits.flippedKind(first) : brush;
   }
 
   /** Adds the edits to the undo list and redraws. */
@@ -189,7 +189,7 @@ export async function render(root, values) {
     await draw();
   }
 
-  const start = await chooser(model, choose);
+  const modelChooser = await chooser(model, choose);
   const brushes = [["flip", "Flip full / not full"], ["full", "Full"], ["recurrent", "Recurrent"], ["window", "Window"], ["none", "None"], ["original", "As it was"]];
   const palette = h("fieldset", { class: "palette" }, h("legend", {}, "Click or drag paints"),
     brushes.map(([key, text]) => h("label", {}, h("input", { type: "radio", name: "brush", value: key, checked: key === brush, onchange: () => { brush = key; } }), h("span", {}, text))));
@@ -207,14 +207,14 @@ export async function render(root, values) {
     if (event.key.toLowerCase() === "y") { event.preventDefault(); void step(1); }
   };
   addEventListener("keydown", onKey);
-  const removeDropTarget = dropTarget((file) => void start.attempt(() => readFile(file)));
+  const removeDropTarget = dropTarget((file) => void modelChooser.attempt(() => readFile(file)));
 
   show(root,
     h("div", { class: "row spread heading" }, h("div", {}, name, source), h("div", { class: "row" },
       button("Copy link", () => void updateAddress().then(() => copy(location.href, "Link")), { class: "quiet" }),
-      commandButton(() => auditCommand(model, edits.toString(), cacheSettings, latest?.explicit_stack)),
+      commandButton(() => auditCommand(model, edits.toString(), cacheSettings, latestAnswer?.explicit_stack)),
       button("Add to compare", () => void addToCompare(), { class: "quiet", id: "add-compare" }))),
-    start.element,
+    modelChooser.element,
     h("section", { class: "panel layers", "aria-label": "Layers" }, h("div", { class: "row spread" }, palette, tools), stripBox, problem, sizes),
     panels);
   await draw();
@@ -222,11 +222,11 @@ export async function render(root, values) {
   async function addToCompare() {
     const link = await modelToLink(model);
     if (!link || "config" in model) return copy(location.href, "This model is too large for a comparison's link; its own link was");
-    const entry = "preset" in model ? `preset:${model.preset}${edits.toString() ? `@${edits}` : ""}` : `stack:${latest.explicit_stack}`;
+    const entry = "preset" in model ? `preset:${model.preset}${edits.toString() ? `@${edits}` : ""}` : `stack:${latestAnswer.explicit_stack}`;
     const others = (sessionStorage.getItem("compare") ?? "").split("|").filter(Boolean).filter((other) => other !== entry);
     const list = [...others, entry].slice(-4);
     sessionStorage.setItem("compare", list.join("|"));
-    location.hash = write("compare", { models: list.join("|"), context: cacheSettings.context === 131072 ? "" : cacheSettings.context });
+    location.hash = formatAddress("compare", { models: list.join("|"), context: cacheSettings.context === 131072 ? "" : cacheSettings.context });
   }
 
   return () => {

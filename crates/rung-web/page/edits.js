@@ -31,11 +31,6 @@ export class Edits {
     return edits;
   }
 
-  /** Whether a layer has a mixer. @param {number} index */
-  hasMixer(index) {
-    return this.base[index] !== ".";
-  }
-
   firstMixingLayer() {
     return [...this.base].findIndex((letter) => letter !== ".");
   }
@@ -44,8 +39,8 @@ export class Edits {
     return [...this.base].findLastIndex((letter) => letter !== ".");
   }
 
-  /** The kind that a layer gets when it is flipped. @param {string} letter */
-  flipped(letter) {
+  /** The kind that a layer with this letter gets when it is flipped between full and not full. @param {string} letter */
+  flippedKind(letter) {
     if (!["F", "S", "P"].includes(letter)) return "full";
     return this.base.includes("r") || !this.base.includes("W") ? "recurrent" : "window";
   }

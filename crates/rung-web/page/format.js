@@ -37,12 +37,12 @@ export function tokens(number) {
   return commas(number);
 }
 
-/** A ratio such as "4.0x less". @param {number} value @param {number} other */
-export function ratioText(value, other) {
-  if (value === other) return "the same";
-  if (value === 0) return "none of it";
-  if (other === 0) return "all of it new";
-  return value < other ? `${(other / value).toFixed(1)}× less` : `${(value / other).toFixed(1)}× more`;
+/** Bytes of this model relative to the model with full attention in every layer, such as "4.0× less". @param {number} value @param {number} allFull */
+export function ratioText(value, allFull) {
+  if (value === allFull) return "equal";
+  if (value === 0) return "only in the all-full model";
+  if (allFull === 0) return "only in this model";
+  return value < allFull ? `${(allFull / value).toFixed(1)}× less` : `${(value / allFull).toFixed(1)}× more`;
 }
 
 /** A change with its sign. @param {number} change @param {(n: number) => string} [format] */

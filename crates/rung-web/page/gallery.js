@@ -1,10 +1,10 @@
 // The gallery of presets: cards, filters, and a plot of cache against rungs with the Pareto frontier.
 import { button, h, labelled, s, select, show } from "./dom.js";
-import { ask } from "./engine.js";
+import { ask } from "./request.js";
 import { ratioText, bytes, counts, plural, rungs, tokens } from "./format.js";
 import { figure, frame, path } from "./chart.js";
 import { legend, strip } from "./strip.js";
-import { write } from "./state.js";
+import { formatAddress } from "./state.js";
 import { commandButton, flags } from "./command.js";
 
 export const title = "Gallery";
@@ -35,7 +35,7 @@ export async function render(root, values) {
     /** @type {any} */ (state)[name] = value;
     if (name === "context") models = await ask({ ask: "gallery", context: Number(value) });
     const { context, sort, ...filters } = state;
-    history.replaceState(null, "", write("gallery", { ...filters, sort: sort === "name" ? "" : sort, context: context === "131072" ? "" : context }));
+    history.replaceState(null, "", formatAddress("gallery", { ...filters, sort: sort === "name" ? "" : sort, context: context === "131072" ? "" : context }));
     draw();
   };
   const families = [...new Set(models.map((/** @type {any} */ model) => family(model.name)))].sort();
@@ -53,7 +53,7 @@ export async function render(root, values) {
 
   const compareBar = h("p", { class: "compare-bar" });
   const drawBar = () => show(compareBar, comparedNames.size > 0 && [
-    h("a", { class: "primary", href: write("compare", { models: [...comparedNames].map((name) => `preset:${name}`).join("|") }) }, `Compare ${plural(comparedNames.size, "model")}`),
+    h("a", { class: "primary", href: formatAddress("compare", { models: [...comparedNames].map((name) => `preset:${name}`).join("|") }) }, `Compare ${plural(comparedNames.size, "model")}`),
     button("Clear", () => { comparedNames.clear(); draw(); }, { class: "quiet" })]);
 
   function draw() {
@@ -83,16 +83,16 @@ export async function render(root, values) {
     legend(models.map((/** @type {any} */ model) => model.strip)), list);
 }
 
-/** The card of a model. @param {any} model @param {Set<string>} comparedNames @param {() => void} changed */
-function card(model, comparedNames, changed) {
+/** The card of a model. @param {any} model @param {Set<string>} comparedNames @param {() => void} onChange */
+function card(model, comparedNames, onChange) {
   const box = h("input", { type: "checkbox", checked: comparedNames.has(model.name), "aria-label": `Compare ${model.name}`, onchange: () => {
     if (box.checked && comparedNames.size >= 4) box.checked = false;
     else if (box.checked) comparedNames.add(model.name);
     else comparedNames.delete(model.name);
-    changed();
+    onChange();
   } });
   return h("article", { class: "card" },
-    h("div", { class: "row spread" }, h("h3", {}, h("a", { href: write("designer", { model: `preset:${model.name}` }) }, model.name)), h("label", { class: "tick" }, box, " compare")),
+    h("div", { class: "row spread" }, h("h3", {}, h("a", { href: formatAddress("designer", { model: `preset:${model.name}` }) }, model.name)), h("label", { class: "tick" }, box, " compare")),
     strip(model.strip),
     h("p", { class: "stack" }, model.stack ?? "layers not known"),
     h("dl", { class: "facts" },
@@ -128,7 +128,7 @@ function scatter(models, context) {
     const isOnFrontier = onFrontier.includes(model);
     const [px, py] = [toX(model.rungs), toY(model.cache_bytes)];
     const label = `${model.name}: ${plural(model.rungs, "rung")}, ${bytes(model.cache_bytes)}`;
-    const link = s("a", { href: write("designer", { model: `preset:${model.name}` }), class: isOnFrontier ? "dot best" : "dot", "aria-label": label },
+    const link = s("a", { href: formatAddress("designer", { model: `preset:${model.name}` }), class: isOnFrontier ? "dot best" : "dot", "aria-label": label },
       s("circle", { cx: px, cy: py, r: isOnFrontier ? 6 : 4.5 }), s("title", {}, label));
     svg.append(link);
   }

@@ -1,10 +1,10 @@
 // A short introduction with stacks that can be edited.
 import { button, h, show } from "./dom.js";
-import { ask } from "./engine.js";
+import { ask } from "./request.js";
 import { bytes, plural, rungs } from "./format.js";
 import { editor, legend } from "./strip.js";
 import { evidence } from "./panels.js";
-import { write } from "./state.js";
+import { formatAddress } from "./state.js";
 
 export const title = "Learn";
 
@@ -17,12 +17,12 @@ async function toyStack(letters) {
   const NAMES = /** @type {Record<string, string>} */ ({ F: "full", r: "gdn", W: "window" });
   const draw = async () => {
     const stack = layers.map((letter) => NAMES[letter]).join(" ");
-    const answer = await ask({ ask: "capacity", stack: { text: stack, heads: 16, head_dim: 128 } });
+    const answer = await ask({ ask: "design", model: { stack: { text: stack, heads: 16, head_dim: 128 } }, certify: 0 });
     show(box, editor({
       strip: layers.join(""), base: start.join(""), titles: layers.map((letter, index) => `Layer ${index}: ${NAMES[letter]}`),
       preview: (_, first) => (first === "F" ? "r" : "F"), paint: (from, to, first) => { layers = layers.map((letter, index) => (index >= from && index <= to ? (first === "F" ? "r" : "F") : letter)); void draw(); },
     }).root);
-    show(result, h("strong", {}, rungs(answer.rungs, answer.at_least)), ` ${answer.rungs === 1 ? "rung" : "rungs"} = ${answer.full} full${answer.extra_hop ? " + 1 extra" : ""} − 1. `, h("span", { class: "muted" }, answer.reason));
+    show(result, h("strong", {}, rungs(answer.after.rungs, answer.after.rungs_at_least)), ` ${answer.after.rungs === 1 ? "rung" : "rungs"}: ${answer.rungs_terms}. `, h("span", { class: "muted" }, answer.reason));
   };
   await draw();
   return h("div", { class: "panel toy" }, box, result, button("Start again", () => { layers = start; void draw(); }, { class: "quiet" }));
@@ -43,12 +43,12 @@ export async function render(root) {
     hybridStack,
     h("p", {}, "Both directions are known: the weights that do it can be written down ", evidence("constructed"), ", and beyond a certain table size no weights at all do one hop more ", evidence("proved"), "."),
     h("h2", {}, "See one"),
-    h("p", {}, h("a", { href: write("pass", { construction: "U2", hops: 2 }) }, "Step through a forward pass"), ": two hops with one recurrent and two full layers. Change an entry of a table, and it finds the new answer."),
+    h("p", {}, h("a", { href: formatAddress("pass", { construction: "U2", hops: 2 }) }, "Step through a forward pass"), ": two hops with one recurrent and two full layers. Change an entry of a table, and it finds the new answer."),
     h("h2", {}, "What it costs"),
     h("p", {}, "Every full layer keeps keys and values for every token. That is the KV cache, and it is why models mix layers. At 128k tokens:"),
     h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, "model"), h("th", { scope: "col", class: "number" }, "full layers"), h("th", { scope: "col", class: "number" }, "rungs"), h("th", { scope: "col", class: "number" }, "cache"))),
-      h("tbody", {}, models.map((/** @type {any} */ model) => h("tr", {}, h("th", { scope: "row" }, h("a", { href: write("designer", { model: `preset:${model.name}` }) }, model.name)), h("td", { class: "number" }, model.full_layers), h("td", { class: "number" }, rungs(model.rungs, model.rungs_at_least)), h("td", { class: "number" }, bytes(model.cache_bytes)))))),
+      h("tbody", {}, models.map((/** @type {any} */ model) => h("tr", {}, h("th", { scope: "row" }, h("a", { href: formatAddress("designer", { model: `preset:${model.name}` }) }, model.name)), h("td", { class: "number" }, model.full_layers), h("td", { class: "number" }, rungs(model.rungs, model.rungs_at_least)), h("td", { class: "number" }, bytes(model.cache_bytes)))))),
     h("h2", {}, "What it does not say"),
     h("p", {}, "A rung count is about the worst case, one forward pass and any weights. It does not say what training finds; and at the sizes of real models most proofs begin far beyond any context of today. Then the answer here is ", h("em", {}, "unknown"), ", and it says so. A model that writes its steps down needs only one hop at a time."),
-    h("p", {}, h("a", { class: "primary", href: write("designer", {}) }, "Open the designer"), " ", h("a", { href: write("certificate", { stack: "linear full", hops: 2, heads: 2, head_dim: 8, bits: 8 }) }, `or find a certificate for ${plural(2, "hop")}`))));
+    h("p", {}, h("a", { class: "primary", href: formatAddress("designer", {}) }, "Open the designer"), " ", h("a", { href: formatAddress("certificate", { stack: "linear full", hops: 2, heads: 2, head_dim: 8, bits: 8 }) }, `or find a certificate for ${plural(2, "hop")}`))));
 }

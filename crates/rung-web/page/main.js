@@ -1,6 +1,6 @@
 // Navigation, theme, and the view that the address names.
 import { announce, button, copy, h, show } from "./dom.js";
-import { read } from "./state.js";
+import { parseAddress } from "./state.js";
 import * as gallery from "./gallery.js";
 import * as designer from "./designer.js";
 import * as compare from "./compare.js";
@@ -39,7 +39,7 @@ function drawNavigation() {
 /** Shows the view of the current address. */
 async function showView() {
   const visit = ++visits;
-  const address = read(location.hash);
+  const address = parseAddress(location.hash);
   if (typeof leaveView === "function") leaveView();
   leaveView = undefined;
   for (const link of nav.querySelectorAll("a")) {

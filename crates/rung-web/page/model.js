@@ -1,6 +1,6 @@
 // Chooses the model of a design: a preset, a pasted config, a dropped file, or a stack in the stack grammar.
 import { button, h, labelled, select, show } from "./dom.js";
-import { ask } from "./engine.js";
+import { ask } from "./request.js";
 /** @typedef {import("./state.js").Model} Model */
 
 /** Dropped files by name; they are too large for a link and kept while the page is open. @type {Map<string, Uint8Array>} */
@@ -80,7 +80,7 @@ export async function chooser(model, choose) {
       for (const [name, input] of Object.entries(inputs)) if (input.value) stack[name] = Number(input.value);
       return { stack };
     }), { id: "use-stack", class: "primary" })),
-    h("p", { class: "hint" }, "Layers first to last: ", h("code", {}, "full"), ", ", h("code", {}, "gdn"), ", ", h("code", {}, "mamba2"), ", ", h("code", {}, "window{size=4096}"), ", ", h("code", {}, "full+mamba2"), " side by side; ", h("code", {}, "(…)*8"), " repeats.")];
+    h("p", { class: "hint" }, "Layers first to last: ", h("code", {}, "full"), ", ", h("code", {}, "gdn"), ", ", h("code", {}, "mamba2"), ", ", h("code", {}, "window{size=4096}"), ", ", h("code", {}, "full+mamba2"), " in parallel; ", h("code", {}, "(…)*8"), " repeats.")];
   };
   const tabs = { preset: ["Preset", preset], config: ["Config or file", config], stack: ["Stack grammar", stack] };
   let open = "stack" in model ? "stack" : "preset" in model ? "preset" : "config";

@@ -1,6 +1,6 @@
 // The panels that the designer shows below the layers.
 import { h, s, show } from "./dom.js";
-import { Stopped, ask } from "./engine.js";
+import { Stopped, ask } from "./request.js";
 import { ratioText, bytes, commas, counts, plural, power, rungs, signed, tokens } from "./format.js";
 import { figure, frame, path, spread } from "./chart.js";
 import { commandButton, flags, sizeFlags } from "./command.js";
@@ -27,8 +27,16 @@ export function rungsPanel(answer) {
   return panel("Rungs", [
     h("p", { class: "big-number", id: "rungs", "aria-live": "polite" }, rungs(after.rungs, after.rungs_at_least)),
     h("p", {}, `${answer.claim} in one forward pass, for large tables `, exact ? evidence("proved", "proved both ways") : [evidence("proved", "at most: proved"), " ", evidence("constructed", "at least: constructed")]),
-    h("p", { class: "sum" }, `${after.full_layers} full${after.extra_hop ? " + 1 extra hop" : ""} − 1`, after.all_full && h("span", { class: "muted" }, ` · all full would have ${after.all_full.rungs}`)),
+    h("p", { class: "sum" }, answer.rungs_terms, after.all_full && h("span", { class: "muted" }, ` · all full would have ${after.all_full.rungs}`)),
     h("p", { class: "reason" }, answer.reason)], "rungs");
+}
+
+/** A sentence that compares the cache with that of full attention in every layer. @param {number} value @param {number} allFull */
+function allFullComparison(value, allFull) {
+  const ratio = h("strong", {}, ratioText(value, allFull));
+  if (value === allFull) return [ratio, ` to the cache with full attention in every layer (${bytes(allFull)}).`];
+  if (value === 0 || allFull === 0) return ["There is a cache ", ratio, ` (${bytes(Math.max(value, allFull))}).`];
+  return [ratio, ` cache than with full attention in every layer (${bytes(allFull)}).`];
 }
 
 /** @param {any} answer @param {string} edits */
@@ -49,7 +57,7 @@ export function differencePanel(answer, edits) {
     h("table", {}, h("thead", {}, h("tr", {}, h("th", { scope: "col" }, ""), h("th", { scope: "col", class: "number" }, "now"), h("th", { scope: "col", class: "number" }, "start"), h("th", { scope: "col", class: "number" }, "change"))),
       h("tbody", {}, rows.map(([name, text, format, moreIsBetter]) => h("tr", {}, h("th", { scope: "row" }, text),
         h("td", { class: "number", id: `now-${name}` }, after[name] === null ? "unknown" : format(after[name])), h("td", { class: "number muted" }, before[name] === null ? "unknown" : format(before[name])), change(name, format, moreIsBetter))))),
-    after.all_full && after.cache_bytes !== null && h("p", {}, h("strong", {}, ratioText(after.cache_bytes, after.all_full.cache.cache_bytes)), ` cache than with full attention in every layer (${bytes(after.all_full.cache.cache_bytes)}). `, evidence("counted", "counted from the config")),
+    after.all_full && after.cache_bytes !== null && h("p", {}, allFullComparison(after.cache_bytes, after.all_full.cache.cache_bytes), " ", evidence("counted", "counted from the config")),
     h("p", { class: "muted" }, edits ? ["Edits: ", h("code", {}, edits)] : "No edits yet: click a layer above.")], "cost");
 }
 
@@ -119,7 +127,7 @@ function rowsAround(rungs, max) {
 
 /**
  * The hop map, filled in by a worker row by row.
- * @param {any} answer @param {import("./engine.js").Searcher} search @param {{ model: Model, edits: string }} design @param {Uint8Array | null} file
+ * @param {any} answer @param {import("./request.js").Searcher} search @param {{ model: Model, edits: string }} design @param {Uint8Array | null} file
  */
 export function hopMapPanel(answer, search, design, file) {
   const { after } = answer;

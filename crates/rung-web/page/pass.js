@@ -1,11 +1,11 @@
 // A forward pass of a construction: step through its layers, see which token reads which and the register values after each
 // layer, and change table entries to see the new answer. The weights are built and run in the browser.
 import { button, h, labelled, s, select, show } from "./dom.js";
-import { ask } from "./engine.js";
+import { ask } from "./request.js";
 import { commas, plural } from "./format.js";
 import { figure } from "./chart.js";
 import { commandLine, flags } from "./command.js";
-import { write } from "./state.js";
+import { formatAddress } from "./state.js";
 
 export const title = "Forward pass";
 
@@ -49,7 +49,7 @@ export async function render(root, values) {
   }
 
   function updateAddress() {
-    history.replaceState(null, "", write("pass", { construction: state.construction, hops: state.hops, m: state.m, mixer: needsMixer() ? state.mixer : "", seed: state.seed || "", tokens: state.tokens?.join("."), step: step || "" }));
+    history.replaceState(null, "", formatAddress("pass", { construction: state.construction, hops: state.hops, m: state.m, mixer: needsMixer() ? state.mixer : "", seed: state.seed || "", tokens: state.tokens?.join("."), step: step || "" }));
   }
 
   function draw() {
@@ -131,13 +131,13 @@ export async function render(root, values) {
   return () => clearInterval(timer);
 }
 
-/** The number of values that an entry can take: one more than the largest in its table. @param {any} run @param {number} selected */
+/** The number of values offered for an entry: one more than the largest in its table. @param {any} run @param {number} selected */
 function valueCount(run, selected) {
   const fields = run.fields.length;
   const table = run.tokens[selected * fields];
   let max = 0;
   for (let token = 0; token < run.prompt_tokens; token++) if (run.tokens[token * fields] === table) max = Math.max(max, run.tokens[token * fields + 3]);
-  return Math.max(max + 1, run.limits?.[selected] ?? 0);
+  return max + 1;
 }
 
 /**

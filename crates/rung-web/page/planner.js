@@ -1,6 +1,6 @@
 // The engine planner: the memory that an engine allocates for this design, and the context and requests that fit.
 import { h, labelled, select, show } from "./dom.js";
-import { ask } from "./engine.js";
+import { ask } from "./request.js";
 import { bytes, commas, counts } from "./format.js";
 import { commandButton, flags, modelArgument } from "./command.js";
 import { fileOf } from "./model.js";
@@ -10,11 +10,11 @@ import { evidence } from "./panels.js";
 const FORMATS = ["", "bf16", "fp16", "fp8", "q8_0", "q4_0"];
 
 /**
- * @param {any} known names of engines and GPUs
+ * @param {any} availableNames names of engines and GPUs
  * @param {Record<string, string>} values
- * @param {() => void} changed
+ * @param {() => void} onChange
  */
-export function planner(known, values, changed) {
+export function planner(availableNames, values, onChange) {
   const state = { engine: values.engine ?? "vllm", on: values.on ?? "h100", tp: values.tp ?? "1", kv: values.plan_kv ?? "", weights: values.weights ?? "16bpw", requests: values.requests ?? "1" };
 
   /** The settings that differ from the defaults, for a link. */
@@ -39,7 +39,7 @@ export function planner(known, values, changed) {
     };
     const set = (/** @type {string} */ name) => (/** @type {string} */ value) => {
       /** @type {any} */ (state)[name] = value;
-      changed();
+      onChange();
       void draw();
     };
     const input = (/** @type {string} */ name, /** @type {Record<string, any>} */ attributes) => h("input", { ...attributes, value: /** @type {any} */ (state)[name], onchange: (/** @type {any} */ event) => set(name)(event.target.value) });
@@ -50,8 +50,8 @@ export function planner(known, values, changed) {
     };
     return h("section", { class: "panel plan", "aria-label": "Engine planner" }, h("div", { class: "row spread" }, h("h2", {}, "Engine planner"), !("stack" in design.model) && commandButton(command)),
       h("div", { class: "row sizes" },
-        labelled("Engine", select(state.engine, known.engines.map((/** @type {any} */ engine) => [engine.name, `${engine.name} ${engine.version}`]), set("engine"), { id: "engine" })),
-        labelled("GPU", select(state.on, known.devices.map((/** @type {any} */ device) => [device.name, `${device.name} ${device.gib} GiB`]), set("on"), { id: "gpu" })),
+        labelled("Engine", select(state.engine, availableNames.engines.map((/** @type {any} */ engine) => [engine.name, `${engine.name} ${engine.version}`]), set("engine"), { id: "engine" })),
+        labelled("GPU", select(state.on, availableNames.devices.map((/** @type {any} */ device) => [device.name, `${device.name} ${device.gib} GiB`]), set("on"), { id: "gpu" })),
         labelled("Tensor parallel", select(state.tp, ["1", "2", "4", "8"], set("tp"), { id: "tp" })),
         labelled("Keys and values", select(state.kv, FORMATS.map((format) => /** @type {[string, string]} */ ([format, format || "engine's default"])), set("kv"))),
         labelled("Weights", input("weights", { type: "text", size: 8, id: "weights", title: "bytes such as 14GB, or bits per weight such as 4.5bpw" })),

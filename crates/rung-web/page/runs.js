@@ -4,7 +4,7 @@ import { commas, plural } from "./format.js";
 import { figure, frame, path } from "./chart.js";
 import { commandLine } from "./command.js";
 import { quote } from "./format.js";
-import { write } from "./state.js";
+import { formatAddress } from "./state.js";
 
 export const title = "Runs";
 
@@ -38,6 +38,7 @@ export async function render(root, values) {
     rungs: ["Rungs, most first", (run) => -(run.rungs ?? -1)], newest: ["Newest first", (run) => -run.order],
   });
 
+  /** Fetches the runs that changed since the last call, and returns their names. */
   async function poll() {
     const response = await fetch(`runs/list?since=${version}`);
     if (!response.ok) throw new Error(`the server answers ${response.status}`);
@@ -51,16 +52,16 @@ export async function render(root, values) {
     const words = state.search.toLowerCase().split(/\s+/).filter(Boolean);
     const key = (SORTS[state.sort] ?? SORTS.name)[1];
     const visibleRuns = [...runs.values()].filter((run) => words.every((word) => run.words.includes(word)) && (!state.hops || String(run.hops) === state.hops));
-    const keyed = visibleRuns.map((run) => /** @type {[any, any]} */ ([key(run), run])).sort((a, b) => (a[0] < b[0] ? -1 : a[0] > b[0] ? 1 : 0));
+    const runsByKey = visibleRuns.map((run) => /** @type {[any, any]} */ ([key(run), run])).sort((a, b) => (a[0] < b[0] ? -1 : a[0] > b[0] ? 1 : 0));
     const running = visibleRuns.filter((run) => run.state === "running").length;
     count.textContent = `${commas(visibleRuns.length)} of ${plural(runs.size, "run")}${running ? `, ${running} not finished` : ""}`;
     show(table, h("table", {}, h("thead", {}, h("tr", {}, ["", "run", "stack", "task", "rungs", "steps", "loss", "accuracy per hop"].map((text) => h("th", { scope: "col" }, text)))),
-      h("tbody", {}, keyed.slice(0, rowLimit).map(([, run]) => h("tr", { class: run.state },
+      h("tbody", {}, runsByKey.slice(0, rowLimit).map(([, run]) => h("tr", { class: run.state },
         h("td", {}, h("input", { type: "checkbox", checked: openRuns.includes(run.name), "aria-label": `Show ${run.id ?? run.name}`, onchange: (/** @type {any} */ event) => toggle(run.name, event.target.checked) })),
         h("th", { scope: "row" }, run.id ?? run.name, run.state === "running" && " (not finished)"), h("td", {}, h("code", {}, run.stack ?? "")), h("td", {}, run.task ?? ""), h("td", { class: "number" }, run.rungs ?? ""), h("td", { class: "number" }, run.steps ? commas(run.steps) : ""), h("td", { class: "number" }, run.loss?.toFixed?.(4) ?? ""),
         h("td", {}, groups(run).map(([group, accuracy]) => h("span", { class: "group" }, `${group}: ${(100 * Number(accuracy)).toFixed(1)}% `))))))),
-    keyed.length > rowLimit && button(`Show ${Math.min(PAGE_ROWS * 5, keyed.length - rowLimit)} more`, () => { rowLimit += PAGE_ROWS * 5; draw(); }, { id: "more" }));
-    history.replaceState(null, "", write("runs", { ...state, sort: state.sort === "name" ? "" : state.sort, open: openRuns.join("|") }));
+    runsByKey.length > rowLimit && button(`Show ${Math.min(PAGE_ROWS * 5, runsByKey.length - rowLimit)} more`, () => { rowLimit += PAGE_ROWS * 5; draw(); }, { id: "more" }));
+    history.replaceState(null, "", formatAddress("runs", { ...state, sort: state.sort === "name" ? "" : state.sort, open: openRuns.join("|") }));
   }
 
   /** Opens or closes the curves of a run. @param {string} name @param {boolean} isOpen */
@@ -91,10 +92,10 @@ export async function render(root, values) {
     count, detail, h("section", { class: "panel" }, table));
   draw();
   await drawDetail();
-  const timer = setInterval(() => void poll().then((changed) => {
-    if (changed.length > 0) draw();
+  const timer = setInterval(() => void poll().then((changedNames) => {
+    if (changedNames.length > 0) draw();
     // Redraws the curves if an open run has a new evaluation.
-    if (changed.some((name) => openRuns.includes(name))) void drawDetail();
+    if (changedNames.some((name) => openRuns.includes(name))) void drawDetail();
   }).catch(() => { count.textContent = "The server does not answer any more."; }), 2000);
   return () => clearInterval(timer);
 }

@@ -12,7 +12,7 @@ export const VERSION = 1;
 const VIEWS = ["gallery", "designer", "compare", "certificate", "pass", "learn", "runs"];
 
 /** Parses an address; one that is not understood gives the gallery and a message. @param {string} hash @returns {Address & { problem?: string }} */
-export function read(hash) {
+export function parseAddress(hash) {
   const [path, query = ""] = hash.replace(/^#/, "").split("?", 2);
   const parts = path.split("/").filter(Boolean);
   const values = Object.fromEntries(new URLSearchParams(query));
@@ -23,8 +23,8 @@ export function read(hash) {
   return { view: parts[1], values };
 }
 
-/** Writes an address. @param {string} view @param {Record<string, string | number | null | undefined>} values */
-export function write(view, values) {
+/** The address of a view with values. @param {string} view @param {Record<string, string | number | null | undefined>} values */
+export function formatAddress(view, values) {
   const query = new URLSearchParams();
   for (const [name, value] of Object.entries(values)) {
     if (value !== null && value !== undefined && value !== "") query.set(name, String(value));

@@ -7,15 +7,15 @@ export const KINDS = {
   S: "sparse attention over the whole past",
   W: "window",
   r: "recurrent",
-  P: "full attention beside a recurrence",
-  p: "window beside a recurrence",
+  P: "full attention in parallel with a recurrence",
+  p: "window in parallel with a recurrence",
   ".": "no mixer",
   "?": "unknown",
 };
 
-/** @param {string} letter */
+/** The CSS class of a cell. @param {string} letter */
 export function cellClass(letter) {
-  return { F: "full", S: "sparse", W: "window", r: "recurrent", P: "full-beside", p: "window-beside", ".": "none", "?": "unknown" }[letter] ?? "unknown";
+  return { F: "full", S: "sparse", W: "window", r: "recurrent", P: "full-parallel", p: "window-parallel", ".": "none", "?": "unknown" }[letter] ?? "unknown";
 }
 
 /** The number of layers of each kind, for screen readers. @param {string} strip */
@@ -41,7 +41,8 @@ export function legend(strips) {
 }
 
 /**
- * A strip that can be edited: click or drag to paint, or use arrow keys and Enter.
+ * A strip that can be edited: click or drag to paint, or use arrow keys and Enter. `paint` gets the painted range and the letter of the
+ * layer where painting began (`first`), which decides what is painted; `preview` is the letter that a layer would get.
  * @param {{ strip: string, base: string, titles: string[], paint: (from: number, to: number, first: string) => void, preview: (index: number, first: string) => string }} options
  */
 export function editor({ strip, base, titles, paint, preview }) {

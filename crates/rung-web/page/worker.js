@@ -1,5 +1,5 @@
 // Searches for certificates in a worker thread, so that the page stays responsive.
-import { ask } from "./engine.js";
+import { ask } from "./request.js";
 
 self.onmessage = async ({ data: { id, request, file } }) => {
   try {

@@ -1,6 +1,7 @@
 //! The numbers of an audit that the designer and the gallery show.
 
 use rung_audit::report::json as audit_json;
+use rung_audit::report::text::rungs_terms;
 use rung_audit::{Audit, AuditOptions};
 use rung_theory::stack::Mixer;
 use serde_json::{Value, json};
@@ -38,6 +39,7 @@ pub(crate) fn design(request: &AuditRequest, file: &[u8], options: &AuditOptions
         "after": comparison["after"],
         "difference": comparison["difference"],
         "claim": capacity.map(rung_theory::stack::Capacity::claim),
+        "rungs_terms": capacity.map(rungs_terms),
         "reason": capacity.map(rung_theory::stack::Capacity::reason),
         "reason_before": before.capacity.as_ref().map(rung_theory::stack::Capacity::reason),
         "sizes": head_sizes(&after),

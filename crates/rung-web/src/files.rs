@@ -31,7 +31,7 @@ files! {
     SCRIPT "main.js",
     SCRIPT "dom.js",
     SCRIPT "format.js",
-    SCRIPT "engine.js",
+    SCRIPT "request.js",
     SCRIPT "worker.js",
     SCRIPT "state.js",
     SCRIPT "command.js",
@@ -51,7 +51,7 @@ files! {
 }
 
 /// Finds a file by its name; an empty name finds `index.html`.
-pub fn file(name: &str) -> Option<&'static PageFile> {
+pub fn find_file(name: &str) -> Option<&'static PageFile> {
     let name = if name.is_empty() { "index.html" } else { name };
     FILES.iter().find(|file| file.name == name)
 }

@@ -11,8 +11,8 @@ use crate::request::PassRequest;
 
 /// The most tokens of a pass, so that the page can show it.
 const MAX_TOKENS: usize = 200;
-/// Reads with a smaller attention weight are not shown.
-const MIN_WEIGHT: f64 = 0.02;
+/// Reads with a smaller share are not shown (see `rung_nn::trace::MixingOp::shares`).
+const MIN_SHARE: f64 = 0.02;
 
 /// Builds the construction, runs it on a prompt, and lists reads and register values of every layer.
 pub(crate) fn pass(request: &PassRequest) -> Result<Value, String> {
@@ -60,11 +60,11 @@ pub(crate) fn pass(request: &PassRequest) -> Result<Value, String> {
         chain_of_thought.map_or(predicted_class as u32, |chain| chain.argmax_token(logits)[chain.answer_field]);
     let flow = trace.flow(
         &(question_position.min(answer_position)..=answer_position).collect::<Vec<_>>(),
-        MIN_WEIGHT,
+        MIN_SHARE,
         MAX_TOKENS,
     );
     let registers: Vec<&Register> =
-        construction.registers.iter().filter(|register| register.holds != RegisterKind::Constant).collect();
+        construction.registers.iter().filter(|register| register.kind != RegisterKind::Constant).collect();
     let register_values = |level: usize| -> Vec<Value> {
         (0..trace.token_count())
             .map(|token| {
@@ -103,7 +103,7 @@ pub(crate) fn pass(request: &PassRequest) -> Result<Value, String> {
         "position": answer_position,
         "answer": answer,
         "expected": targets.get(question_position).filter(|target| **target != NO_TARGET),
-        "registers": registers.iter().map(|register| json!({"name": register.name, "about": register.about, "raw": register.holds == RegisterKind::Unrounded})).collect::<Vec<_>>(),
+        "registers": registers.iter().map(|register| json!({"name": register.name, "about": register.about, "raw": register.kind == RegisterKind::Unrounded})).collect::<Vec<_>>(),
         "embedded": register_values(0),
         "layers": (0..trace.layers.len()).map(layer).collect::<Vec<_>>(),
     }))
@@ -111,7 +111,7 @@ pub(crate) fn pass(request: &PassRequest) -> Result<Value, String> {
 
 /// A register's value: a number, `yes` for a flag that is set, or nothing.
 fn register_value(register: &Register, residual: &[f64]) -> Value {
-    match (register.holds, register.decode(residual)) {
+    match (register.kind, register.decode(residual)) {
         (RegisterKind::Flag, Some(1)) => json!("yes"),
         (RegisterKind::Flag, _) | (_, None) => Value::Null,
         (_, Some(number)) => json!(number),

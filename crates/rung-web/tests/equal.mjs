@@ -4,7 +4,7 @@ import { execFileSync } from "node:child_process";
 import fs from "node:fs";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
-import { call } from "../page/engine.js";
+import { call } from "../page/request.js";
 
 const [folder, rung] = process.argv.slice(2);
 const testFolder = path.dirname(fileURLToPath(import.meta.url));

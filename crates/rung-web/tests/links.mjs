@@ -1,6 +1,6 @@
 // Fuzzes links: every link gives a view, and its model either opens within the size limit or fails with a message.
 // node links.mjs [SECONDS]
-import { read, write, modelFromLink, modelToLink } from "../page/state.js";
+import { parseAddress, formatAddress, modelFromLink, modelToLink } from "../page/state.js";
 
 const seconds = Number(process.argv[2] ?? 2);
 const VIEWS = ["gallery", "designer", "compare", "certificate", "pass", "learn", "runs"];
@@ -15,7 +15,7 @@ const seeds = [
   "#/1/designer?model=preset:qwen3.5-9b&edits=every%3D4&context=131072",
   "#/1/compare?models=a|b&context=8192",
   "#/1/designer?model=stack:gdn%20full&heads=2&head_dim=64&bits=16",
-  write("designer", packed),
+  formatAddress("designer", packed),
   `#/1/designer?model=config:${bomb}`,
   "#/2/designer",
   "#/1/__proto__?constructor=1&__proto__=2",
@@ -44,7 +44,7 @@ function mutate(text) {
 
 const counts = { links: 0, problems: 0, models: 0, refused: 0 };
 async function check(link) {
-  const address = read(link);
+  const address = parseAddress(link);
   if (!VIEWS.includes(address.view)) throw new Error(`view ${address.view} of ${JSON.stringify(link)}`);
   if (Object.getPrototypeOf(address.values) !== Object.prototype) throw new Error(`values of ${JSON.stringify(link)}`);
   counts.links += 1;
@@ -52,10 +52,10 @@ async function check(link) {
     counts.problems += 1;
     return;
   }
-  const reparsed = read(write(address.view, address.values));
+  const reparsed = parseAddress(formatAddress(address.view, address.values));
   const expected = Object.fromEntries(Object.entries(address.values).filter(([, value]) => value !== ""));
   if (reparsed.view !== address.view || JSON.stringify(reparsed.values) !== JSON.stringify(expected)) {
-    throw new Error(`${JSON.stringify(link)} is written as ${JSON.stringify(write(address.view, address.values))}`);
+    throw new Error(`${JSON.stringify(link)} is written as ${JSON.stringify(formatAddress(address.view, address.values))}`);
   }
   try {
     const model = await modelFromLink(address.values);

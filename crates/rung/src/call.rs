@@ -1,15 +1,15 @@
 //! Runs a command for another program instead of a shell: its output is returned as text, and its progress can be read while it runs.
 //!
 //! ```
-//! let link = rung::CallerLink::default();
-//! let answer = rung::call(["capacity", "full linear full", "--json"], &link)?;
+//! let context = rung::CallContext::default();
+//! let answer = rung::call(["capacity", "full linear full", "--json"], &context)?;
 //! assert!(answer.contains("\"rungs\": 2"));
-//! assert!(rung::call(["capacity", "full full*"], &link).is_err());
+//! assert!(rung::call(["capacity", "full full*"], &context).is_err());
 //! # Ok::<(), String>(())
 //! ```
 //!
 //! A call is stored in a thread-local variable: [`crate::output`] and [`crate::watch`] look here whether the command runs in a call. Threads
-//! that the command starts are not in the call; they share only the link.
+//! that the command starts are not in the call; they share only the context.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -24,10 +24,10 @@ use crate::{Arguments, provenance};
 
 /// State that a caller shares with a command while it runs: requests to stop, progress, and the input.
 #[derive(Clone, Debug, Default)]
-pub struct CallerLink(Arc<LinkState>);
+pub struct CallContext(Arc<CallState>);
 
 #[derive(Debug, Default)]
-struct LinkState {
+struct CallState {
     stop_requested: AtomicBool,
     /// Whether the command saves its work when it is stopped.
     saves_on_stop: AtomicBool,
@@ -35,7 +35,7 @@ struct LinkState {
     progress: Mutex<Option<String>>,
     input: CallInput,
     /// Path of the program `rung`, for jobs that start it.
-    program: Option<PathBuf>,
+    executable: Option<PathBuf>,
 }
 
 /// Input of a command in place of standard input.
@@ -47,13 +47,13 @@ pub struct CallInput {
     pub bytes: Vec<u8>,
 }
 
-impl CallerLink {
-    /// A link with an input in place of standard input, and the path of the program `rung` for jobs that start it.
-    pub fn new(input: CallInput, program: Option<PathBuf>) -> Self {
-        Self(Arc::new(LinkState { input, program, ..LinkState::default() }))
+impl CallContext {
+    /// A context with an input in place of standard input, and the path of the program `rung` for jobs that start it.
+    pub fn new(input: CallInput, executable: Option<PathBuf>) -> Self {
+        Self(Arc::new(CallState { input, executable, ..CallState::default() }))
     }
 
-    /// Asks the command to save its work and end; [`CallerLink::saves_on_stop`] says whether it can.
+    /// Asks the command to save its work and end; [`CallContext::saves_on_stop`] says whether it can.
     pub fn stop(&self) {
         self.0.stop_requested.store(true, Ordering::Relaxed);
     }
@@ -82,14 +82,14 @@ impl CallerLink {
     }
 
     /// Path of the program `rung`, for jobs that start it.
-    pub(crate) fn program(&self) -> Option<PathBuf> {
-        self.0.program.clone()
+    pub(crate) fn executable(&self) -> Option<PathBuf> {
+        self.0.executable.clone()
     }
 }
 
-/// A running call: its link, output and errors.
+/// A running call: its context, output and errors.
 struct Call {
-    link: CallerLink,
+    context: CallContext,
     output: Vec<u8>,
     errors: Vec<String>,
 }
@@ -103,9 +103,9 @@ fn with_call<T>(apply: impl FnOnce(&mut Call) -> T) -> Option<T> {
     CALL.with_borrow_mut(|call| call.as_mut().map(apply))
 }
 
-/// The link of the call that this thread is in, if it is in one.
-pub(crate) fn link() -> Option<CallerLink> {
-    with_call(|call| call.link.clone())
+/// The context of the call that this thread is in, if it is in one.
+pub(crate) fn context() -> Option<CallContext> {
+    with_call(|call| call.context.clone())
 }
 
 /// Adds an error to the call; false if this thread is in no call.
@@ -115,20 +115,20 @@ pub(crate) fn add_error(message: &str) -> bool {
 
 /// Standard output, or in a call the text that is returned.
 pub(crate) fn output() -> Box<dyn Write> {
-    if link().is_some() { Box::new(CallerOutput) } else { Box::new(std::io::stdout().lock()) }
+    if context().is_some() { Box::new(CallerOutput) } else { Box::new(std::io::stdout().lock()) }
 }
 
-/// Standard input, or in a call the input of its link.
+/// Standard input, or in a call the input of its context.
 pub(crate) fn input() -> Box<dyn Read> {
-    match link() {
-        Some(link) => Box::new(Cursor::new(link.0.input.bytes.clone())),
+    match context() {
+        Some(context) => Box::new(Cursor::new(context.0.input.bytes.clone())),
         None => Box::new(std::io::stdin().lock()),
     }
 }
 
 /// Name of the input in errors and reports.
 pub(crate) fn input_name() -> String {
-    link().map_or_else(|| "stdin".to_owned(), |link| link.0.input.name.clone())
+    context().map_or_else(|| "stdin".to_owned(), |context| context.0.input.name.clone())
 }
 
 /// Appends to the output of this thread's call.
@@ -149,7 +149,10 @@ impl Write for CallerOutput {
 ///
 /// # Errors
 /// The command failed; the error is its error messages. A negative answer, such as a rejected certificate, is not an error.
-pub fn call<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>, link: &CallerLink) -> Result<String, String> {
+pub fn call<A: Into<OsString>>(
+    arguments: impl IntoIterator<Item = A>,
+    context: &CallContext,
+) -> Result<String, String> {
     let arguments = std::iter::once(OsString::from("rung")).chain(arguments.into_iter().map(Into::into));
     let arguments: Vec<OsString> = arguments.collect();
     let parsed = Arguments::command().try_get_matches_from(&arguments).and_then(|matches| {
@@ -161,7 +164,7 @@ pub fn call<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>, link: &Ca
         Err(error) if error.use_stderr() => return Err(crate::usage_error(&error)),
         Err(error) => return Ok(error.to_string()),
     };
-    CALL.set(Some(Call { link: link.clone(), output: Vec::new(), errors: Vec::new() }));
+    CALL.set(Some(Call { context: context.clone(), output: Vec::new(), errors: Vec::new() }));
     // The guard ends the call also when the command panics and the caller catches the panic.
     let _guard = CallGuard;
     if let Err(error) = arguments.run() {
@@ -190,24 +193,25 @@ mod tests {
 
     #[test]
     fn call_returns_answers_errors_and_help() {
-        let link = CallerLink::default();
-        assert!(call(["check", "-", "--json"], &link).unwrap().contains("malformed"));
-        let error = call(["audit", "no-such-model"], &link).unwrap_err();
+        let context = CallContext::default();
+        assert!(call(["check", "-", "--json"], &context).unwrap().contains("malformed"));
+        let error = call(["audit", "no-such-model"], &context).unwrap_err();
         assert!(error.contains("no-such-model"), "{error}");
-        let error = call(["capacity"], &link).unwrap_err();
+        let error = call(["capacity"], &context).unwrap_err();
         assert!(error.starts_with("the following required arguments"), "{error}");
-        assert!(call(["--version"], &link).unwrap().starts_with("rung "));
-        assert!(call(["task", "sample", "parity", "--count", "3"], &link).unwrap().lines().count() == 3);
-        assert!(super::link().is_none());
+        assert!(call(["--version"], &context).unwrap().starts_with("rung "));
+        assert!(call(["task", "sample", "parity", "--count", "3"], &context).unwrap().lines().count() == 3);
+        assert!(super::context().is_none());
     }
 
     #[test]
     fn input_of_the_link_replaces_standard_input() {
         let config = r#"{"num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2, "model_type": "llama"}"#;
-        let link = CallerLink::new(CallInput { name: "mine".to_owned(), bytes: config.into() }, None);
-        let answer: serde_json::Value = serde_json::from_str(&call(["audit", "-", "--json"], &link).unwrap()).unwrap();
+        let context = CallContext::new(CallInput { name: "mine".to_owned(), bytes: config.into() }, None);
+        let answer: serde_json::Value =
+            serde_json::from_str(&call(["audit", "-", "--json"], &context).unwrap()).unwrap();
         assert_eq!((answer["strip"].as_str(), answer["model"].as_str()), (Some("FF"), Some("mine")));
-        assert!(call(["lint", "-", "--json"], &link).unwrap().contains("findings"));
-        assert!(call(["plan", "-", "--engine", "vllm", "--json"], &link).unwrap().contains("vllm"));
+        assert!(call(["lint", "-", "--json"], &context).unwrap().contains("findings"));
+        assert!(call(["plan", "-", "--engine", "vllm", "--json"], &context).unwrap().contains("vllm"));
     }
 }

@@ -1,13 +1,14 @@
 //! The command-line program, with one file per command.
 //!
-//! [`run`] runs the program; [`call()`] runs one command for another program, such as the Python module:
+//! [`run`] runs the program; [`call()`] runs one command for another program, such as the Python module.
+//! Its [`CallContext`] carries the input, and lets the caller read progress and stop the command:
 //!
 //! ```
-//! let link = rung::CallerLink::default();
-//! let audit = rung::call(["audit", "qwen3.5-9b", "--json"], &link)?;
+//! let context = rung::CallContext::default();
+//! let audit = rung::call(["audit", "qwen3.5-9b", "--json"], &context)?;
 //! assert!(audit.contains("\"rungs\": 8"));
 //! let small = ["--heads", "1", "--head-dim", "8", "--bits", "4"];
-//! let bound = rung::call([&["bound", "linear full", "--hops", "2"][..], &small].concat(), &link)?;
+//! let bound = rung::call([&["bound", "linear full", "--hops", "2"][..], &small].concat(), &context)?;
 //! assert!(bound.contains("214 tokens"));
 //! # Ok::<(), String>(())
 //! ```
@@ -26,7 +27,7 @@ mod watch;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-pub use call::{CallInput, CallerLink, call};
+pub use call::{CallContext, CallInput, call};
 use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use command::Command;
 

@@ -10,7 +10,7 @@ use rung_theory::task;
 use rung_train::run::{AccuracyByGroup, AnswerCount, RunConfig, RunRecord, StepReport};
 use rung_train::sweep::{Event, Shard, Sweep};
 
-use crate::call::{self, CallerLink};
+use crate::call::{self, CallContext};
 use crate::output::{print_note, remove_control};
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
@@ -18,7 +18,7 @@ static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 /// Handles Ctrl-C and SIGTERM. The first sets a flag, so that work can be saved; the second ends the process. When the command runs inside
 /// a call from the Python package, the caller requests the stop.
 #[derive(Clone, Debug)]
-pub struct Interrupt(Option<CallerLink>);
+pub struct Interrupt(Option<CallContext>);
 
 impl Interrupt {
     /// Installs the handler, for a command that saves a checkpoint.
@@ -28,9 +28,9 @@ impl Interrupt {
 
     /// Installs the handler, with the message printed on the first Ctrl-C.
     pub fn with_message(message: &'static str) -> Self {
-        if let Some(link) = call::link() {
-            link.set_saves_on_stop();
-            return Self(Some(link));
+        if let Some(context) = call::context() {
+            context.set_saves_on_stop();
+            return Self(Some(context));
         }
         let _ = ctrlc::set_handler(move || {
             if INTERRUPTED.swap(true, Ordering::Relaxed) {
@@ -43,13 +43,13 @@ impl Interrupt {
 
     /// Whether the user has asked to stop.
     pub fn requested(&self) -> bool {
-        self.0.as_ref().map_or_else(|| INTERRUPTED.load(Ordering::Relaxed), CallerLink::stop_requested)
+        self.0.as_ref().map_or_else(|| INTERRUPTED.load(Ordering::Relaxed), CallContext::stop_requested)
     }
 }
 
 /// Shows the progress of one run: a bar on a terminal, otherwise a line per evaluation; a calling program gets the latest state.
 pub struct RunWatcher {
-    caller: Option<CallerLink>,
+    caller: Option<CallContext>,
     bar: Option<ProgressBar>,
     /// Whether each evaluation is printed as a line.
     prints_lines: bool,
@@ -60,20 +60,20 @@ pub struct RunWatcher {
 }
 
 impl RunWatcher {
-    /// A watcher for a run; silent unless `verbose`.
-    pub fn new(config: &RunConfig, verbose: bool) -> Self {
+    /// A watcher for a run. Only a calling program sees its progress unless `prints_progress`.
+    pub fn new(config: &RunConfig, prints_progress: bool) -> Self {
         let terminal = std::io::stderr().is_terminal();
-        let bar = (verbose && terminal).then(|| {
+        let bar = (prints_progress && terminal).then(|| {
             let bar = ProgressBar::new(config.train.steps as u64);
             let style = ProgressStyle::with_template("{bar:24} {pos}/{len}  {msg}");
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             bar
         });
-        let caller = call::link();
+        let caller = call::context();
         Self {
             caller,
             bar,
-            prints_lines: verbose && !terminal,
+            prints_lines: prints_progress && !terminal,
             has_hops: has_hops(&config.task),
             last_accuracy: String::new(),
             last_update: Instant::now(),
@@ -138,7 +138,7 @@ pub fn has_hops(task: &str) -> bool {
 
 /// Shows the progress of a sweep: a bar of the steps of all runs on a terminal, otherwise a line per finished run.
 pub struct SweepWatcher {
-    caller: Option<CallerLink>,
+    caller: Option<CallContext>,
     bar: Option<ProgressBar>,
     /// Whether each finished run is printed as a line.
     prints_lines: bool,
@@ -149,16 +149,16 @@ pub struct SweepWatcher {
 }
 
 impl SweepWatcher {
-    /// A watcher for the runs of a shard; silent unless `verbose`.
-    pub fn new(sweep: &Sweep, shard: Shard, verbose: bool) -> Self {
+    /// A watcher for the runs of a shard. Only a calling program sees its progress unless `prints_progress`.
+    pub fn new(sweep: &Sweep, shard: Shard, prints_progress: bool) -> Self {
         let terminal = std::io::stderr().is_terminal();
         let max_steps: Vec<u64> = sweep.runs.iter().map(|run| run.config.train.steps as u64).collect();
         let shard_steps =
             max_steps.iter().enumerate().filter(|(run_index, _)| shard.contains(*run_index)).map(|(_, steps)| *steps);
-        let bar = (verbose && terminal).then(|| crate::output::progress_bar(shard_steps.sum()));
-        let caller = call::link();
+        let bar = (prints_progress && terminal).then(|| crate::output::progress_bar(shard_steps.sum()));
+        let caller = call::context();
         let finished_steps = Mutex::new(vec![0; max_steps.len()]);
-        Self { caller, bar, prints_lines: verbose && !terminal, finished_steps, max_steps }
+        Self { caller, bar, prints_lines: prints_progress && !terminal, finished_steps, max_steps }
     }
 
     /// Shows an event.
@@ -179,12 +179,12 @@ impl SweepWatcher {
             }
         };
         match event {
-            Event::Step(run_index, step, _) => advance(*run_index, *step as u64),
-            Event::Waiting(_) => {}
+            Event::Step { run, step, .. } => advance(*run, *step as u64),
+            Event::Waiting { .. } => {}
             // A run that stopped early counts as its maximum number of steps, so that the bar is full at the end.
-            Event::AlreadyRecorded(run_index, _) => advance(*run_index, self.max_steps[*run_index]),
-            Event::Recorded(run_index, record, seconds) => {
-                advance(*run_index, self.max_steps[*run_index]);
+            Event::AlreadyRecorded { run, .. } => advance(*run, self.max_steps[*run]),
+            Event::Recorded { run, record, seconds } => {
+                advance(*run, self.max_steps[*run]);
                 let text = format!("{}  {} steps  {}", record.config.stack, record.steps, record_accuracy_text(record));
                 if let Some(bar) = &self.bar {
                     bar.set_message(remove_control(text));

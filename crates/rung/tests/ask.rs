@@ -17,7 +17,7 @@ fn questions(count: u64) -> Vec<Question> {
     let grid = Grid {
         writer,
         hops: vec![0, 1, 2],
-        table_sizes: vec![4],
+        entries_per_table: vec![4],
         variants,
         questions_per_cell: count,
         seed: 3,

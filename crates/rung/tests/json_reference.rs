@@ -26,6 +26,7 @@ const CALLS: &[&[&str]] = &[
     &["check", "certificate.json"],
     &["map", "full", "--hops", "1"],
     &["sparse", "--block", "64", "--select", "4", "--bits", "256", "--values", "65536", "--blocks", "128"],
+    &["construct", "list"],
     &["construct", "U2", "--m", "3", "--out", "u2"],
     &["model", "show", "u2"],
     &["verify", "u2", "--samples", "10"],

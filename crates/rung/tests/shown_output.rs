@@ -27,7 +27,7 @@ fn served_model() -> TestServer {
     let symbols = Symbols { symbols: default_symbols(4), checked: true };
     let writer = PromptWriter { shots: 2, ..PromptWriter::default() };
     let (hops, variants) = (vec![0, 1, 2, 3], vec![Variant::default()]);
-    let grid = Grid { writer, hops, table_sizes: vec![4], variants, questions_per_cell: 50, seed: 0, symbols };
+    let grid = Grid { writer, hops, entries_per_table: vec![4], variants, questions_per_cell: 50, seed: 0, symbols };
     let questions: Vec<_> = grid.questions().unwrap().into_iter().map(|(_, question)| question).collect();
     TestServer::start(TestProtocol::LlamaCpp, &questions, 2, &[]).unwrap()
 }

@@ -1,6 +1,6 @@
 //! Inspect: a Python file with one task per grid cell.
 //!
-//! Run with `inspect eval DIR/rung_ladder.py --model ..`. Inspect uses the chat protocol, so prompts get the ending that
+//! Run with `inspect eval DIR/rung_hops.py --model ..`. Inspect uses the chat protocol, so prompts get the ending that
 //! `rung ask` uses for chat.
 
 use super::HarnessTask;
@@ -14,7 +14,7 @@ pub(super) fn python_file(tasks: &[HarnessTask], grid: &Grid) -> (String, String
          from inspect_ai import Task, task\nfrom inspect_ai.dataset import Sample, json_dataset\nfrom inspect_ai.model import GenerateConfig\n\
          from inspect_ai.scorer import match\nfrom inspect_ai.solver import generate\n\nENDING = {ending:?}\n\n\ndef sample(record):\n    return Sample(input=record[\"prompt\"] + ENDING, \
          target=record[\"answer\"], id=record[\"id\"],\n                  metadata={{\"hops\": record[\"hops\"], \"entries\": record[\"entries\"]}})\n\n\n\
-         def ladder(name):\n    data = json_dataset(str(Path(__file__).parent / f\"{{name}}.jsonl\"), sample)\n    config = GenerateConfig(max_tokens=1, \
+         def grid_cell_task(name):\n    data = json_dataset(str(Path(__file__).parent / f\"{{name}}.jsonl\"), sample)\n    config = GenerateConfig(max_tokens=1, \
          temperature=0.0)\n    return Task(dataset=data, solver=generate(), scorer=match(location=\"begin\"), config=config, name=name,\n                \
          metadata={{\"seed\": {seed}, \"version\": \"{version}\"}})\n",
         version = env!("CARGO_PKG_VERSION"),
@@ -22,7 +22,7 @@ pub(super) fn python_file(tasks: &[HarnessTask], grid: &Grid) -> (String, String
         ending = CHAT_ENDING,
     );
     for HarnessTask { name, .. } in tasks {
-        text.extend(["\n\n@task\ndef ", name, "():\n    return ladder(\"", name, "\")\n"]);
+        text.extend(["\n\n@task\ndef ", name, "():\n    return grid_cell_task(\"", name, "\")\n"]);
     }
-    ("rung_ladder.py".to_owned(), text)
+    ("rung_hops.py".to_owned(), text)
 }

@@ -25,6 +25,6 @@ pub(super) fn files(tasks: &[HarnessTask], grid: &Grid) -> [(String, String); 2]
     for name in names {
         let _ = writeln!(readme, "- config_name: {name}\n  data_files: {name}.jsonl");
     }
-    readme += "---\nQuestions of `rung task export lighteval`. Run `rung_ladder.py` with `--custom-tasks`.\n";
-    [("rung_ladder.py".to_owned(), python), ("README.md".to_owned(), readme)]
+    readme += "---\nQuestions of `rung task export lighteval`. Run `rung_hops.py` with `--custom-tasks`.\n";
+    [("rung_hops.py".to_owned(), python), ("README.md".to_owned(), readme)]
 }

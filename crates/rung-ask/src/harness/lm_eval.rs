@@ -1,6 +1,6 @@
-//! lm-evaluation-harness: one YAML file per grid cell and a group.
+//! lm-evaluation-harness: one YAML file per grid cell, and one for the group `rung_hops` of all cells.
 //!
-//! Run with `lm_eval --include_path DIR --tasks rung_ladder --model local-completions --model_args ..`.
+//! Run with `lm_eval --include_path DIR --tasks rung_hops --model local-completions --model_args ..`.
 
 use std::path::Path;
 
@@ -13,10 +13,10 @@ pub(super) fn files(tasks: &[HarnessTask], grid: &Grid, directory: &Path) -> Vec
         tasks.iter().map(|task| (format!("{}.yaml", task.name), task_yaml(task, grid, directory))).collect();
     let task_list: String = tasks.iter().flat_map(|task| ["  - ", &task.name, "\n"]).collect();
     let group = format!(
-        "group: rung_ladder\ntask:\n{task_list}aggregate_metric_list:\n  - metric: exact_match\n    aggregation: mean\n    \
+        "group: rung_hops\ntask:\n{task_list}aggregate_metric_list:\n  - metric: exact_match\n    aggregation: mean\n    \
          weight_by_size: true\n    filter_list: first_symbol\nmetadata:\n  version: 1\n"
     );
-    files.push(("rung_ladder.yaml".to_owned(), group));
+    files.push(("rung_hops.yaml".to_owned(), group));
     files
 }
 
@@ -32,6 +32,6 @@ fn task_yaml(task: &HarnessTask, grid: &Grid, directory: &Path) -> String {
         name = task.name,
         seed = grid.seed,
         hops = task.cell.hops,
-        entries = task.cell.rows_per_table,
+        entries = task.cell.entries_per_table,
     )
 }

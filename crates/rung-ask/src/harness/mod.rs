@@ -90,7 +90,7 @@ fn tasks_by_cell(grid: &Grid) -> Result<Vec<HarnessTask>, AskError> {
 fn task_name(cell: &GridCell) -> String {
     let label = cell.variant.label().replace([' ', ','], "_").replace("__", "_");
     let suffix = if cell.variant == Variant::default() { String::new() } else { format!("_{label}") };
-    format!("rung_hops{}_entries{}{suffix}", cell.hops, cell.rows_per_table)
+    format!("rung_hops{}_entries{}{suffix}", cell.hops, cell.entries_per_table)
 }
 
 impl HarnessTask {
@@ -104,7 +104,7 @@ impl HarnessTask {
                 "symbols": question.symbols,
                 "gold_index": question.symbols.iter().position(|symbol| *symbol == question.answer),
                 "hops": self.cell.hops,
-                "entries": self.cell.rows_per_table,
+                "entries": self.cell.entries_per_table,
             });
             format!("{object}\n")
         };

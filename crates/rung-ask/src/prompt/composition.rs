@@ -60,29 +60,29 @@ impl Composition {
         self.tables[table].len() > self.argument_counts[table] as usize
     }
 
-    /// The parts of the prompt, with `names` as the symbols.
-    pub(super) fn body(&self, style: Style, order: TableOrder, hops: usize, names: &[String]) -> PromptBody {
+    /// The parts of the prompt; `symbols` are the texts of the values, by number.
+    pub(super) fn body(&self, style: Style, order: TableOrder, hops: usize, symbols: &[String]) -> PromptBody {
         let mut tables: Vec<usize> = (0..self.tables.len()).collect();
         if order == TableOrder::LastTableFirst {
             tables.reverse();
         }
-        let facts = tables.into_iter().flat_map(|table| self.facts(style, table, names)).collect();
+        let facts = tables.into_iter().flat_map(|table| self.facts(style, table, symbols)).collect();
         let (intro, question, cue) = match style {
-            Style::Code => (String::new(), self.expression(hops, names), "# prints:"),
+            Style::Code => (String::new(), self.expression(hops, symbols), "# prints:"),
             Style::Table | Style::Sentences => {
-                ("Each table gives one symbol for every symbol.".to_owned(), self.instruction(hops, names), "Answer:")
+                ("Each table gives one symbol for every symbol.".to_owned(), self.instruction(hops, symbols), "Answer:")
             }
         };
         PromptBody { intro, facts, question, cue, answer_index: self.answer(hops) as usize }
     }
 
     /// The rows of one table as lines of text.
-    fn facts(&self, style: Style, table: usize, names: &[String]) -> Vec<String> {
+    fn facts(&self, style: Style, table: usize, symbols: &[String]) -> Vec<String> {
         let number = table + 1;
         let rows = self.tables[table].iter().enumerate().map(|(row, value)| {
             let argument_count = self.argument_counts[table];
             let (row_group, argument) = (row as u32 / argument_count, row as u32 % argument_count);
-            (row_group + 1, &names[argument as usize], &names[*value as usize])
+            (row_group + 1, &symbols[argument as usize], &symbols[*value as usize])
         });
         let has_row_groups = self.has_row_groups(table);
         match style {
@@ -117,8 +117,8 @@ impl Composition {
     }
 
     /// The question in words.
-    fn instruction(&self, hops: usize, names: &[String]) -> String {
-        let start = &names[self.start as usize];
+    fn instruction(&self, hops: usize, symbols: &[String]) -> String {
+        let start = &symbols[self.start as usize];
         if hops == 0 {
             return format!("Start with {start}. Look nothing up. Which symbol do you have?");
         }
@@ -136,7 +136,7 @@ impl Composition {
     }
 
     /// The question as Python.
-    fn expression(&self, hops: usize, names: &[String]) -> String {
+    fn expression(&self, hops: usize, symbols: &[String]) -> String {
         let mut expression = "x".to_owned();
         for table in 0..hops {
             expression = if self.has_row_groups(table) {
@@ -145,6 +145,6 @@ impl Composition {
                 format!("t{}[{expression}]", table + 1)
             };
         }
-        format!("x = \"{}\"\nprint({expression})", names[self.start as usize])
+        format!("x = \"{}\"\nprint({expression})", symbols[self.start as usize])
     }
 }

@@ -16,8 +16,13 @@ const MAX_DRAWS: usize = 100_000;
 ///
 /// # Errors
 /// No string with the required frequency rank was drawn.
-pub(super) fn body(task: &dyn AnyTask, style: Style, names: &[String], rng: &mut Rng) -> Result<PromptBody, AskError> {
-    let letter_count = names.len() as u32;
+pub(super) fn sample_body(
+    task: &dyn AnyTask,
+    style: Style,
+    symbols: &[String],
+    rng: &mut Rng,
+) -> Result<PromptBody, AskError> {
+    let letter_count = symbols.len() as u32;
     let (required_rank, answer_is_last_letter) =
         (random_below(rng, letter_count), random_below(rng, letter_count) == 0);
     let mut prompt = Prompt::new();
@@ -31,7 +36,7 @@ pub(super) fn body(task: &dyn AnyTask, style: Style, names: &[String], rng: &mut
         let hops = prompt.tokens()[0] - letter_count + 1;
         let last_letter_fits = hops == 1 || (target == prompt.tokens()[position]) == answer_is_last_letter;
         if last_letter_fits && frequency_rank(&prompt.tokens()[1..], target, letter_count) == required_rank {
-            return Ok(prompt_body(&prompt.tokens()[1..], hops, target, style, names));
+            return Ok(prompt_body(&prompt.tokens()[1..], hops, target, style, symbols));
         }
     }
     Err(AskError::Unsupported(format!(
@@ -49,8 +54,8 @@ fn frequency_rank(string: &[u32], letter: u32, letter_count: u32) -> u32 {
     (0..letter_count).filter(is_more_frequent).count() as u32
 }
 
-fn prompt_body(string: &[u32], hops: u32, target: u32, style: Style, names: &[String]) -> PromptBody {
-    let letters: Vec<&str> = string.iter().map(|letter| names[*letter as usize].as_str()).collect();
+fn prompt_body(string: &[u32], hops: u32, target: u32, style: Style, symbols: &[String]) -> PromptBody {
+    let letters: Vec<&str> = string.iter().map(|letter| symbols[*letter as usize].as_str()).collect();
     let rule = "A jump goes from a symbol to the symbol that came right after its previous occurrence.";
     let times = if hops == 1 { "once".to_owned() } else { format!("{hops} times") };
     let (intro, fact, question, cue) = match style {

@@ -89,9 +89,9 @@ impl Variant {
 pub struct GridCell {
     /// Number of look-ups; 0 asks for the start symbol itself.
     pub hops: usize,
-    /// Number of rows of each table.
+    /// Number of entries (rows) of each table.
     #[serde(rename = "entries")]
-    pub rows_per_table: usize,
+    pub entries_per_table: usize,
     /// Number of tables in the prompt, at least one and at least `hops`; tables beyond `hops` are distractors.
     #[serde(rename = "tables")]
     pub table_count: usize,
@@ -101,7 +101,7 @@ pub struct GridCell {
 
 impl Default for GridCell {
     fn default() -> Self {
-        Self { hops: 1, rows_per_table: 8, table_count: 4, variant: Variant::default() }
+        Self { hops: 1, entries_per_table: 8, table_count: 4, variant: Variant::default() }
     }
 }
 
@@ -124,7 +124,7 @@ pub struct Question {
 pub const CHAT_ENDING: &str = "\nReply with the symbol alone.";
 
 /// White space between prompt and answer.
-pub const ANSWER_PREFIX: &str = " ";
+pub const ANSWER_SEPARATOR: &str = " ";
 
 /// The parts of a prompt, before they are put in order.
 struct PromptBody {
@@ -154,7 +154,7 @@ pub struct PromptWriter {
 }
 
 impl PromptWriter {
-    /// A question of one grid cell: `cell.table_count` look-up tables of `cell.rows_per_table` rows, of which the first `cell.hops` are looked up.
+    /// A question of one grid cell: `cell.table_count` look-up tables of `cell.entries_per_table` rows, of which the first `cell.hops` are looked up.
     ///
     /// # Errors
     /// Fewer symbols than rows, or more hops than tables.
@@ -165,26 +165,26 @@ impl PromptWriter {
         seed: u64,
         index: u64,
     ) -> Result<Question, AskError> {
-        if cell.rows_per_table < 2 || cell.table_count == 0 || cell.hops > cell.table_count {
+        if cell.entries_per_table < 2 || cell.table_count == 0 || cell.hops > cell.table_count {
             return Err(AskError::Unsupported(format!(
                 "grid cell: found {} hops through {} tables of {} rows, expected at least 2 rows and as many tables as hops",
-                cell.hops, cell.table_count, cell.rows_per_table
+                cell.hops, cell.table_count, cell.entries_per_table
             )));
         }
-        let id = format!("{}/hops={}/entries={}/{index}", cell.variant.label(), cell.hops, cell.rows_per_table);
+        let id = format!("{}/hops={}/entries={}/{index}", cell.variant.label(), cell.hops, cell.entries_per_table);
         let rng =
-            |example: u64| derived_rng(seed, &[cell.rows_per_table as u64, cell.table_count as u64, index, example]);
+            |example: u64| derived_rng(seed, &[cell.entries_per_table as u64, cell.table_count as u64, index, example]);
         if self.named_tokens {
             self.check_named_tokens(&cell.variant)?;
             return named_tokens::grid_question(cell, id, &mut rng(0));
         }
-        let symbols = first_symbols(symbols, cell.rows_per_table)?;
+        let symbols = first_symbols(symbols, cell.entries_per_table)?;
         let body = |example: u64| {
             let mut rng = rng(example);
             let shuffled_symbols = shuffled(&mut rng, symbols);
             // Every table has one row group: a look-up depends on the result of the previous table only.
             let row_groups_per_table = vec![1; cell.table_count - 1];
-            let instance = Composition::sample(&mut rng, cell.rows_per_table as u32, &row_groups_per_table);
+            let instance = Composition::sample(&mut rng, cell.entries_per_table as u32, &row_groups_per_table);
             let body = instance.body(self.style, cell.variant.order, cell.hops, &shuffled_symbols);
             (body, shuffled_symbols)
         };
@@ -257,8 +257,13 @@ impl PromptWriter {
             let shuffled_symbols =
                 if prompt_task.has_fixed_symbols() { symbols.to_vec() } else { shuffled(&mut rng, symbols) };
             let changed_lookup = changed_lookup.filter(|_| example == 0);
-            let body =
-                prompt_task.body(task, (self.style, variant.order), &shuffled_symbols, &mut rng, changed_lookup)?;
+            let body = prompt_task.sample_body(
+                task,
+                (self.style, variant.order),
+                &shuffled_symbols,
+                &mut rng,
+                changed_lookup,
+            )?;
             bodies.push(Some((body, shuffled_symbols)));
         }
         let body = |example: u64| bodies[example as usize].take().unwrap_or_else(|| unreachable!("each is taken once"));
@@ -303,7 +308,7 @@ impl PromptWriter {
         for example in 1..=self.shots as u64 {
             let (body, shuffled_symbols) = body(example);
             text.push_str(&body.text(variant));
-            text.push_str(ANSWER_PREFIX);
+            text.push_str(ANSWER_SEPARATOR);
             text.push_str(&shuffled_symbols[body.answer_index]);
             text.push_str("\n\n");
         }
@@ -391,8 +396,8 @@ impl<'a> PromptTask<'a> {
         }
     }
 
-    /// The parts of a prompt. With `changed_lookup`, which only composed tables support, the table entry that this look-up reads is changed.
-    fn body(
+    /// Draws an instance and writes the parts of its prompt. With `changed_lookup`, which only composed tables support, the table entry that this look-up reads is changed.
+    fn sample_body(
         &self,
         task: &dyn AnyTask,
         (style, order): (Style, TableOrder),
@@ -408,10 +413,10 @@ impl<'a> PromptTask<'a> {
                 }
                 Ok(instance.body(style, order, task.hops(), shuffled_symbols))
             }
-            Self::Induction(_) => induction::body(task, style, shuffled_symbols, rng),
-            Self::Recall(_) => Ok(recall::body(task, style, shuffled_symbols, rng)),
-            Self::TwoSum => Ok(two_sum::body(task, style, rng)),
-            Self::Tracking(word_problem) => tracking::body(word_problem, task, style, shuffled_symbols, rng),
+            Self::Induction(_) => induction::sample_body(task, style, shuffled_symbols, rng),
+            Self::Recall(_) => Ok(recall::sample_body(task, style, shuffled_symbols, rng)),
+            Self::TwoSum => Ok(two_sum::sample_body(task, style, rng)),
+            Self::Tracking(word_problem) => tracking::sample_body(word_problem, task, style, shuffled_symbols, rng),
         }
     }
 }

@@ -20,7 +20,7 @@ pub fn numerals(count: usize) -> Vec<String> {
 
 /// A question of one cell of a [`Grid`](crate::grid::Grid).
 pub(super) fn grid_question(cell: &GridCell, id: String, rng: &mut Rng) -> Result<Question, AskError> {
-    let (rows, table_count) = (cell.rows_per_table as u32, cell.table_count);
+    let (rows, table_count) = (cell.entries_per_table as u32, cell.table_count);
     // Every table has one row group, so the token `w`, which selects a row group of each table, selects nothing.
     let row_groups_per_table = vec![1; table_count - 1];
     let (query_count, mixed_hops) = (1, false);
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn questions_of_fewer_hops_have_identity_tables() {
         for hops in 0..=3 {
-            let cell = GridCell { hops, rows_per_table: 4, table_count: 3, variant: Variant::default() };
+            let cell = GridCell { hops, entries_per_table: 4, table_count: 3, variant: Variant::default() };
             let question = grid_question(&cell, String::new(), &mut seeded(5)).unwrap();
             let words: Vec<&str> = question.text.split(' ').collect();
             assert_eq!(words.len(), 3 * 4 + 2);

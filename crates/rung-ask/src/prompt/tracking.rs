@@ -15,11 +15,11 @@ pub(super) fn cup_count(task: &WordProblem) -> usize {
 ///
 /// # Errors
 /// The group is not a permutation group of a few cups.
-pub(super) fn body(
+pub(super) fn sample_body(
     word_problem: &WordProblem,
     task: &dyn AnyTask,
     style: Style,
-    names: &[String],
+    symbols: &[String],
     rng: &mut Rng,
 ) -> Result<PromptBody, AskError> {
     if word_problem.group() == Group::Z60 {
@@ -39,12 +39,12 @@ pub(super) fn body(
         balls = next;
     }
     let queried_cup = random_below(rng, cups as u32) as usize;
-    let ball_names: Vec<&str> = names[..cups].iter().map(String::as_str).collect();
+    let ball_symbols: Vec<&str> = symbols[..cups].iter().map(String::as_str).collect();
     let facts = moves.iter().map(|cup_move| move_text(cup_move, style)).collect();
     let (intro, question, cue) = match style {
         Style::Code => (
             format!(
-                "cups = {ball_names:?}\ndef move(cups, to):  # what is in cup c goes to cup to[c]\n    new = [None] * {cups}\n    for c in range({cups}): new[to[c]] = cups[c]\n    return new"
+                "cups = {ball_symbols:?}\ndef move(cups, to):  # what is in cup c goes to cup to[c]\n    new = [None] * {cups}\n    for c in range({cups}): new[to[c]] = cups[c]\n    return new"
             ),
             format!("print(cups[{queried_cup}])"),
             "# prints:",
@@ -52,7 +52,7 @@ pub(super) fn body(
         Style::Table | Style::Sentences => (
             format!(
                 "Cups 1 to {cups} hold {}, in this order. Each line moves all of them at once.",
-                ball_names.join(" ")
+                ball_symbols.join(" ")
             ),
             format!("What is in cup {} at the end?", queried_cup + 1),
             "Answer:",

@@ -8,7 +8,7 @@ use super::{PromptBody, Style};
 pub(super) const SYMBOLS: [&str; 2] = ["no", "yes"];
 
 /// Draws numbers and writes the parts of the prompt.
-pub(super) fn body(task: &dyn AnyTask, style: Style, rng: &mut Rng) -> PromptBody {
+pub(super) fn sample_body(task: &dyn AnyTask, style: Style, rng: &mut Rng) -> PromptBody {
     let mut prompt = Prompt::new();
     task.sample_prompt(rng, &mut prompt);
     let modulus = task.fields()[0].vocabulary;

@@ -71,7 +71,7 @@ fn read_json(url: &str, reply: Result<Response<Body>, ureq::Error>) -> Result<Va
         return Err(unexpected_response(url, format!("a reply of more than {MAX_BYTES} bytes"), "a shorter one"));
     }
     if !(200..300).contains(&status) {
-        let message = printable(&String::from_utf8_lossy(&text));
+        let message = excerpt_for_message(&String::from_utf8_lossy(&text));
         return Err(AskError::Status { url: url.to_owned(), status, message, retry_after });
     }
     serde_json::from_slice(&text)
@@ -83,7 +83,7 @@ pub(super) fn unexpected_response(url: &str, found: impl Into<String>, expected:
     AskError::UnexpectedResponse { url: url.to_owned(), found: found.into(), expected: expected.to_owned() }
 }
 
-/// The first 200 characters of a text, without control characters.
-fn printable(text: &str) -> String {
+/// The first 200 characters of a text that are not control characters, for an error message.
+pub(super) fn excerpt_for_message(text: &str) -> String {
     text.chars().filter(|character| !character.is_control()).take(200).collect()
 }

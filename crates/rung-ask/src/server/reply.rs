@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::http::unexpected_response;
+use super::http::{excerpt_for_message, unexpected_response};
 use crate::{AskError, Reply, TokenProbability};
 
 /// Parses a reply of llama.cpp's `/completion`.
@@ -72,7 +72,7 @@ fn parse_probabilities(value: &Value) -> Vec<TokenProbability> {
     value.as_array().map(|entries| entries.iter().filter_map(token).collect()).unwrap_or_default()
 }
 
-/// A token with its probability, or none if it is no probability. Up to 1.001 counts as 1: servers round log-probabilities.
+/// A token with its probability, or none if the number is not a probability. Up to 1.001 counts as 1: servers round log-probabilities.
 fn token_probability(text: &str, probability: f64) -> Option<TokenProbability> {
     let is_valid = (0.0..=1.0 + 1e-3).contains(&probability);
     is_valid.then(|| TokenProbability { text: text.to_owned(), probability: probability.min(1.0) })
@@ -83,9 +83,7 @@ fn describe_keys(value: &Value) -> String {
     match value.as_object() {
         Some(object) => {
             let names: Vec<&str> = object.keys().take(8).map(String::as_str).collect();
-            let names: String =
-                names.join(", ").chars().filter(|character| !character.is_control()).take(200).collect();
-            format!("an object with [{names}]")
+            format!("an object with [{}]", excerpt_for_message(&names.join(", ")))
         }
         None => "no object".to_owned(),
     }

@@ -1,7 +1,8 @@
 //! Counts a model's weights: embeddings, mixers, feed-forward networks and norms.
 //!
 //! The mixers' projections follow from the stack; biases, norms and gates differ by model class and are listed in
-//! [`CLASSES`]. For a class that is not listed they are left out, and [`ParameterCount::exact`] is false.
+//! [`CLASSES`]. A class that is not listed is counted with two norms per layer and without biases, head norms and output gates, and
+//! [`ParameterCount::exact`] is false.
 
 use rung_theory::stack::Mixer;
 
@@ -15,11 +16,11 @@ pub struct ParameterCount {
     pub total: u64,
     /// Weights that one token uses: of the experts only those that the router selects.
     pub active: u64,
-    /// Whether biases, norms and gates of the class are known; else they are left out.
+    /// Whether the class is listed; otherwise biases, norms and gates are counted by a default.
     pub exact: bool,
 }
 
-/// The weights that a model class has beside its projections.
+/// The weights that a model class has in addition to its projections.
 #[derive(Clone, Copy, Debug, Default)]
 struct ModelClass {
     /// Biases of the query, key and value projections.
@@ -38,7 +39,7 @@ struct ModelClass {
     expert_bias: bool,
     /// Feed-forward networks have two matrices, without a gate.
     ungated_ffn: bool,
-    /// One shared expert of the routed experts' size that no config field gives.
+    /// The class has one shared expert, as wide as a routed one; no config field says so.
     shared_expert: bool,
     /// The width of the shared expert where the config does not give it; 0 for none.
     shared_width: u64,
@@ -195,8 +196,8 @@ fn feed_forward_weights(
     }
 }
 
-/// Weights of the experts that every token uses: some of the routed experts' size, or one of its own size with or without
-/// a gate.
+/// Weights of the shared experts, which every token uses: several, each as wide as a routed expert, or one with a width of its own. The
+/// latter may have a sigmoid gate on its output, one weight per channel.
 fn shared_expert_weights(config: &Config, width: u64, inner_width: u64, class: ModelClass) -> Result<u128, AuditError> {
     let shared_width = config.count("shared_expert_intermediate_size")?.unwrap_or(class.shared_width);
     if shared_width > 0 {
@@ -217,7 +218,7 @@ fn dense_width(config: &Config) -> Result<Option<u64>, AuditError> {
     if config.flag("block_auto_adjust_ff_dim")? != Some(true) {
         return Ok(Some(inner_width));
     }
-    let scaled = config.scaled("block_ffn_dim_multiplier", 2 * inner_width / 3, 1.0)?;
+    let scaled = config.scaled_size("block_ffn_dim_multiplier", 2 * inner_width / 3, 1.0)?;
     let multiple = config.size("block_multiple_of")?.unwrap_or(256);
     Ok(Some(scaled.div_ceil(multiple) * multiple))
 }

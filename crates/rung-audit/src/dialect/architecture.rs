@@ -166,7 +166,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
         return Ok(Some(Layout::from_fn(num_layers, |_| spec.clone().decided_by(&*field))));
     }
     if RECURRENT.contains(&name) {
-        return Ok(all_layers(LayerSpec::recurrent(RecurrenceSpec::Candidates(&["mamba1", "mamba2"]))));
+        return Ok(all_layers(LayerSpec::recurrent(RecurrenceSpec::SizesFromConfig(&["mamba1", "mamba2"]))));
     }
     let Some(&(_, period)) = PERIODS.iter().find(|(model_type, _)| *model_type == name).filter(|_| has_window) else {
         return Ok(None);

@@ -22,7 +22,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
         layer_mask(config, "attn_layer_indices", num_layers, 0)?.or(has_no_attention.then(|| vec![false; num_layers]));
     let Some(is_attention) = is_attention else { return Ok(None) };
     let field = config.path_of("attn_layer_indices");
-    let mamba = || LayerSpec::recurrent(RecurrenceSpec::Candidates(&["mamba1", "mamba2"]));
+    let mamba = || LayerSpec::recurrent(RecurrenceSpec::SizesFromConfig(&["mamba1", "mamba2"]));
     let layer = |index: usize| if is_attention[index] { LayerSpec::full() } else { mamba() };
     Ok(Some(Layout::from_fn(num_layers, |index| layer(index).decided_by(&*field))))
 }

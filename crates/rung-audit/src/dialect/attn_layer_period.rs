@@ -27,7 +27,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     let Some(period) = period(config, "attn_layer_period")? else { return Ok(None) };
     let offset = config.number("attn_layer_offset", 0, period as u64 - 1)?.unwrap_or(0) as usize;
     let field = config.path_of("attn_layer_period");
-    let mamba = || LayerSpec::recurrent(RecurrenceSpec::Candidates(&["mamba1", "mamba2"]));
+    let mamba = || LayerSpec::recurrent(RecurrenceSpec::SizesFromConfig(&["mamba1", "mamba2"]));
     let layer = |index: usize| if index % period == offset { LayerSpec::full() } else { mamba() };
     Ok(Some(Layout::from_fn(num_layers, |index| layer(index).decided_by(&*field))))
 }

@@ -22,7 +22,7 @@ pub(super) static DIALECT: Dialect = Dialect {
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     let Some(is_softmax) = flag_list(config, "attn_type_list", num_layers)? else { return Ok(None) };
     Ok(Some(Layout::from_fn(num_layers, |index| {
-        let lightning = || LayerSpec::recurrent(RecurrenceSpec::Candidates(&["lightning"]));
+        let lightning = || LayerSpec::recurrent(RecurrenceSpec::SizesFromConfig(&["lightning"]));
         let spec = if is_softmax[index] { LayerSpec::full() } else { lightning() };
         spec.decided_by(config.path_of(&format!("attn_type_list[{index}]")))
     })))

@@ -27,7 +27,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     let layer = |index: usize| {
         let position = index % names.len();
         let spec = match names[position] {
-            "recurrent" => LayerSpec::recurrent(RecurrenceSpec::Candidates(&["rglru"])),
+            "recurrent" => LayerSpec::recurrent(RecurrenceSpec::SizesFromConfig(&["rglru"])),
             "attention" => LayerSpec::window(),
             name => LayerSpec::new(AttentionKind::Unknown { value: name.to_owned() }),
         };

@@ -76,7 +76,7 @@ fn recurrence(config: &Config, model: &str) -> Result<Option<RecurrenceSpec>, Au
     // Widths of a key head and a value head, which these configs give as factors of the model's width.
     let head_dims = |heads: u64, expand_k: f64, expand_v: f64| -> Result<(u64, u64), AuditError> {
         let (key_dim, value_dim) =
-            (config.scaled("expand_k", width, expand_k)?, config.scaled("expand_v", width, expand_v)?);
+            (config.scaled_size("expand_k", width, expand_k)?, config.scaled_size("expand_v", width, expand_v)?);
         Ok(((key_dim / heads).max(1), (value_dim / heads).max(1)))
     };
     Ok(Some(match model {
@@ -84,7 +84,7 @@ fn recurrence(config: &Config, model: &str) -> Result<Option<RecurrenceSpec>, Au
             let head_dim = head_dim.unwrap_or(64);
             let heads = heads.unwrap_or((width / head_dim).max(1));
             // `channel` is a flag: the layer has RWKV's channel mixing, with a second token shift.
-            RecurrenceSpec::Known(
+            RecurrenceSpec::WithSizes(
                 if model == "rwkv7" { "rwkv7" } else { "rwkv6" },
                 vec![("heads", heads), ("head", head_dim), ("channel", 1)],
             )
@@ -92,7 +92,7 @@ fn recurrence(config: &Config, model: &str) -> Result<Option<RecurrenceSpec>, Au
         "gla" => {
             let heads = heads.unwrap_or(4);
             let (key_dim, value_dim) = head_dims(heads, 0.5, 1.0)?;
-            RecurrenceSpec::Known("gla", vec![("heads", heads), ("value", value_dim), ("key", key_dim)])
+            RecurrenceSpec::WithSizes("gla", vec![("heads", heads), ("value", value_dim), ("key", key_dim)])
         }
         "retnet" | "linear_attn" | "delta_net" => {
             let (name, heads, expand_v, conv_option) = match model {
@@ -101,7 +101,7 @@ fn recurrence(config: &Config, model: &str) -> Result<Option<RecurrenceSpec>, Au
                 _ => ("linear", heads.unwrap_or(4), 1.0, None),
             };
             let (key_dim, value_dim) = head_dims(heads, 1.0, expand_v)?;
-            RecurrenceSpec::Known(
+            RecurrenceSpec::WithSizes(
                 name,
                 [("heads", heads), ("key", key_dim), ("value", value_dim)].into_iter().chain(conv_option).collect(),
             )
@@ -114,7 +114,7 @@ fn recurrence(config: &Config, model: &str) -> Result<Option<RecurrenceSpec>, Au
             };
             let (heads, head_dim) = (heads.unwrap_or(6), head_dim.unwrap_or(if model == "kda" { 128 } else { 256 }));
             let value_heads = config.size("num_v_heads")?.unwrap_or(heads);
-            let value_dim = config.scaled("expand_v", head_dim, if model == "kda" { 1.0 } else { 2.0 })?;
+            let value_dim = config.scaled_size("expand_v", head_dim, if model == "kda" { 1.0 } else { 2.0 })?;
             let mut sizes = vec![
                 ("heads", heads),
                 ("value-heads", value_heads),
@@ -125,11 +125,11 @@ fn recurrence(config: &Config, model: &str) -> Result<Option<RecurrenceSpec>, Au
             if name == "deltaproduct" {
                 sizes.push(("steps", config.size("num_householder")?.unwrap_or(2)));
             }
-            RecurrenceSpec::Known(name, sizes)
+            RecurrenceSpec::WithSizes(name, sizes)
         }
-        "hgrn2" => RecurrenceSpec::Known("hgrn2", vec![("expand", config.size("expand_ratio")?.unwrap_or(128))]),
-        "mamba" | "samba" => RecurrenceSpec::Candidates(&["mamba1"]),
-        "mamba2" => RecurrenceSpec::Candidates(&["mamba2"]),
+        "hgrn2" => RecurrenceSpec::WithSizes("hgrn2", vec![("expand", config.size("expand_ratio")?.unwrap_or(128))]),
+        "mamba" | "samba" => RecurrenceSpec::SizesFromConfig(&["mamba1"]),
+        "mamba2" => RecurrenceSpec::SizesFromConfig(&["mamba2"]),
         _ => return Ok(None),
     }))
 }

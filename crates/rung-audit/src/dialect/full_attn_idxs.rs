@@ -17,7 +17,7 @@ pub(super) static DIALECT: Dialect =
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     let Some(is_full) = layer_mask(config, "full_attn_idxs", num_layers, 0)? else { return Ok(None) };
     let field = config.path_of("full_attn_idxs");
-    let conv = || LayerSpec::recurrent(RecurrenceSpec::Candidates(&["conv"]));
+    let conv = || LayerSpec::recurrent(RecurrenceSpec::SizesFromConfig(&["conv"]));
     let layer = |index: usize| if is_full[index] { LayerSpec::full() } else { conv() };
     Ok(Some(Layout::from_fn(num_layers, |index| layer(index).decided_by(&*field))))
 }

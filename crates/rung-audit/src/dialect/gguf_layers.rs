@@ -58,7 +58,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
         let layer_kv_heads = kv_heads.as_ref().map(|heads| heads[index]);
         let has_ffn = ffn_lengths.as_ref().is_some_and(|lengths| lengths[index] > 0);
         if is_parallel {
-            let recurrence = recurrence.clone().unwrap_or(RecurrenceSpec::Candidates(&["mamba2"]));
+            let recurrence = recurrence.clone().unwrap_or(RecurrenceSpec::SizesFromConfig(&["mamba2"]));
             return LayerSpec::full()
                 .with_recurrence(recurrence, MixerOrder::Parallel)
                 .decided_by(config.path_of("model_type"));
@@ -136,19 +136,19 @@ fn window_layers(config: &Config, num_layers: usize) -> Result<Option<Vec<bool>>
 fn recurrence(config: &Config) -> Result<Option<RecurrenceSpec>, AuditError> {
     if let Some(kernel_size) = config.size("shortconv.l_cache")? {
         let channels = config.width()?.unwrap_or(1);
-        return Ok(Some(RecurrenceSpec::Known("conv", vec![("taps", kernel_size), ("channels", channels)])));
+        return Ok(Some(RecurrenceSpec::WithSizes("conv", vec![("taps", kernel_size), ("channels", channels)])));
     }
     if let (Some(head_dim), Some(width)) = (config.size("wkv.head_size")?, config.width()?) {
         let name = if config.has("attention.iclr_lora_rank") { "rwkv7" } else { "rwkv6" };
         // `channel` is a flag: the layer has RWKV's channel mixing, with a second token shift.
-        return Ok(Some(RecurrenceSpec::Known(
+        return Ok(Some(RecurrenceSpec::WithSizes(
             name,
             vec![("heads", (width / head_dim).max(1)), ("head", head_dim), ("channel", 1)],
         )));
     }
     let conv_kernel = config.size("ssm.conv_kernel")?.unwrap_or(4);
     if let (Some(head_dim), Some(heads)) = (config.size("kda.head_dim")?, max_query_heads(config)?) {
-        return Ok(Some(RecurrenceSpec::Known(
+        return Ok(Some(RecurrenceSpec::WithSizes(
             "kda",
             vec![("heads", heads), ("key", head_dim), ("value", head_dim), ("conv", conv_kernel)],
         )));
@@ -169,10 +169,10 @@ fn recurrence(config: &Config) -> Result<Option<RecurrenceSpec>, AuditError> {
             ("value", value_dim),
             ("conv", conv_kernel),
         ];
-        RecurrenceSpec::Known("gdn", sizes)
+        RecurrenceSpec::WithSizes("gdn", sizes)
     } else if groups > 0 {
         let head_dim = (inner_dim / heads_or_rank).max(1);
-        RecurrenceSpec::Known(
+        RecurrenceSpec::WithSizes(
             "mamba2",
             vec![
                 ("heads", heads_or_rank),
@@ -183,7 +183,7 @@ fn recurrence(config: &Config) -> Result<Option<RecurrenceSpec>, AuditError> {
             ],
         )
     } else {
-        RecurrenceSpec::Known(
+        RecurrenceSpec::WithSizes(
             "mamba1",
             vec![("inner", inner_dim), ("state", state_size), ("conv", conv_kernel), ("rank", heads_or_rank)],
         )

@@ -32,7 +32,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     let field = config.path_of("global_attn_idx");
     Ok(Some(Layout::from_fn(num_layers, |index| {
         let base = if is_global[index] { LayerSpec::full() } else { LayerSpec::window() };
-        let hybrid = base.with_recurrence(RecurrenceSpec::Candidates(&["mamba1", "mamba2"]), MixerOrder::Parallel);
+        let hybrid = base.with_recurrence(RecurrenceSpec::SizesFromConfig(&["mamba1", "mamba2"]), MixerOrder::Parallel);
         LayerSpec { shares_cache: shares_cache[index], ..hybrid.decided_by(&*field) }
     })))
 }

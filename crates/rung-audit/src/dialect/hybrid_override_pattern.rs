@@ -30,7 +30,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     config.require_length(NAME, pattern.chars().count(), num_layers)?;
     let layer = |(index, letter): (usize, char)| {
         let spec = match letter {
-            'M' => LayerSpec::recurrent(RecurrenceSpec::Candidates(&["mamba2"])).without_feed_forward(),
+            'M' => LayerSpec::recurrent(RecurrenceSpec::SizesFromConfig(&["mamba2"])).without_feed_forward(),
             '*' => LayerSpec::full().without_feed_forward(),
             '-' => LayerSpec::without_mixer(FeedForwardKind::Dense),
             'E' => LayerSpec::without_mixer(FeedForwardKind::Experts),

@@ -4,9 +4,9 @@
 //! Ling and Ring with linear attention (Bailing).
 //!
 //! # Pitfalls
-//! Layers past the last whole group are full. The linear layers differ between generations and no field says which they
-//! are: lightning attention up to 2.6, a gated delta rule with short convolutions from 3 on. The class in `architectures`
-//! decides; for any other class the mixer is inferred from the size fields.
+//! The linear layers differ between versions and no field says which they are. The class in `architectures` decides: Ling and Ring
+//! 2.x (`BailingMoeLinear*`, `BailingMoeV2_5*`) use lightning attention, 3.x (`BailingMoeV3*`) KDA with short convolutions. For any
+//! other class the mixer is inferred from the size fields.
 
 use super::{Dialect, period, recurrence_sizes};
 use crate::AuditError;
@@ -46,7 +46,7 @@ fn linear_recurrence(config: &Config) -> Result<(RecurrenceSpec, Option<String>)
         "BailingMoeV3ForCausalLM" => {
             let (heads, head_dim) = (config.size("num_attention_heads")?, config.size("head_dim")?);
             let (Some(heads), Some(head_dim)) = (heads, head_dim) else {
-                return Ok((RecurrenceSpec::Candidates(&["kda"]), None));
+                return Ok((RecurrenceSpec::SizesFromConfig(&["kda"]), None));
             };
             // The class has short convolutions; only their kernel size may be a field.
             let conv_kernel = config.count("short_conv_kernel_size")?.unwrap_or(4);
@@ -55,7 +55,7 @@ fn linear_recurrence(config: &Config) -> Result<(RecurrenceSpec, Option<String>)
                 "The linear layers are a gated delta rule (KDA) with the heads of the full layers and short convolutions of \
                  kernel size {conv_kernel}: the class {class} says so, no field does."
             );
-            (RecurrenceSpec::Known("kda", sizes), Some(assumption))
+            (RecurrenceSpec::WithSizes("kda", sizes), Some(assumption))
         }
         "BailingMoeV2_5ForCausalLM" | "BailingMoeLinearV2ForCausalLM" | "BailingMoeLinearForCausalLM" => {
             let sizes = recurrence_sizes::lightning(config)?;

@@ -22,7 +22,7 @@ pub(super) static DIALECT: Dialect = Dialect {
 };
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
-    const MAMBA: RecurrenceSpec = RecurrenceSpec::Candidates(&["mamba1", "mamba2"]);
+    const MAMBA: RecurrenceSpec = RecurrenceSpec::SizesFromConfig(&["mamba1", "mamba2"]);
     let names: Vec<String> = match config.get("layer_mapping") {
         None => return Ok(None),
         Some(JsonValue::String(text)) => {

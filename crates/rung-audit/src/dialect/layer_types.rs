@@ -31,20 +31,26 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
         let mut spec = match name {
             "hybrid" | "hybrid_sliding" => {
                 let kind = if name == "hybrid" { AttentionKind::Full } else { AttentionKind::Window(None) };
-                hybrid(config, kind)?
+                hybrid_layer(config, kind)?
             }
-            "compressed_sparse_attention" => compressed(config, name, 4, true)?,
-            "heavily_compressed_attention" => compressed(config, name, 128, false)?,
+            "compressed_sparse_attention" => {
+                let ratio = compression_ratio(config, name)?.unwrap_or(4);
+                LayerSpec::new(AttentionKind::Compressed { ratio, has_indexer: true })
+            }
+            "heavily_compressed_attention" => {
+                let ratio = compression_ratio(config, name)?.unwrap_or(128);
+                LayerSpec::new(AttentionKind::Compressed { ratio, has_indexer: false })
+            }
             "moe" => LayerSpec::without_mixer(FeedForwardKind::Experts),
             "mlp" => LayerSpec::without_mixer(FeedForwardKind::Dense),
             // Nemotron-Flash names its layers by letters and lists those with global attention.
             "f" if is_global.is_some() => LayerSpec::without_mixer(FeedForwardKind::Dense),
             "m2" if is_global.is_some() => {
-                LayerSpec::recurrent(RecurrenceSpec::Candidates(&["mamba2"])).without_feed_forward()
+                LayerSpec::recurrent(RecurrenceSpec::SizesFromConfig(&["mamba2"])).without_feed_forward()
             }
             "a" if is_global.as_ref().is_some_and(|flags| flags[index]) => LayerSpec::full().without_feed_forward(),
             "a" if is_global.is_some() => LayerSpec::window().without_feed_forward(),
-            "deltanet" => LayerSpec::recurrent(RecurrenceSpec::Candidates(&["deltanet", "gdn"])),
+            "deltanet" => LayerSpec::recurrent(RecurrenceSpec::SizesFromConfig(&["deltanet", "gdn"])),
             _ => layer_from_name(name),
         };
         if let AttentionKind::TokenSparse { has_own_indexer } = &mut spec.kind {
@@ -71,13 +77,13 @@ pub(super) fn indexer_sharing(config: &Config, num_layers: usize) -> Result<Vec<
     types.into_iter().enumerate().map(is_shared).collect()
 }
 
-fn compressed(config: &Config, name: &str, default_ratio: u64, has_indexer: bool) -> Result<LayerSpec, AuditError> {
-    let ratio = config.size(&format!("compress_rates.{name}"))?.unwrap_or(default_ratio);
-    Ok(LayerSpec::new(AttentionKind::Compressed { ratio, has_indexer }))
+/// Tokens in one cache entry of the layers with this name, if the config says so.
+fn compression_ratio(config: &Config, name: &str) -> Result<Option<u64>, AuditError> {
+    config.size(&format!("compress_rates.{name}"))
 }
 
 /// Attention and a second mixer in one layer.
-pub(super) fn hybrid(config: &Config, kind: AttentionKind) -> Result<LayerSpec, AuditError> {
+pub(super) fn hybrid_layer(config: &Config, kind: AttentionKind) -> Result<LayerSpec, AuditError> {
     let convolution = match zaya_convolutions(config)? {
         Some(sizes) => Some(sizes),
         None => inkling_convolutions(config, &kind)?,
@@ -88,7 +94,7 @@ pub(super) fn hybrid(config: &Config, kind: AttentionKind) -> Result<LayerSpec, 
     // `gated` is a flag: there are no gates and projections as in LFM2's convolution. So no weights are known that forward a value, and the
     // number of rungs is an upper bound.
     let sizes = vec![("taps", kernel_size), ("channels", channels), ("gated", 0)];
-    Ok(LayerSpec::new(kind).with_recurrence(RecurrenceSpec::Known("conv", sizes), MixerOrder::RecurrenceFirst))
+    Ok(LayerSpec::new(kind).with_recurrence(RecurrenceSpec::WithSizes("conv", sizes), MixerOrder::RecurrenceFirst))
 }
 
 /// Kernel size and channels of Zaya's convolutions: two short convolutions run over queries and keys before attention, and

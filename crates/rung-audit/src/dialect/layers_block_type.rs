@@ -35,8 +35,10 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
             "mlp" => LayerSpec::without_mixer(FeedForwardKind::Dense),
             "hybrid" => {
                 hybrid_count += 1;
-                let hybrid = LayerSpec::full()
-                    .with_recurrence(RecurrenceSpec::Candidates(&["mamba1", "mamba2"]), MixerOrder::AttentionFirst);
+                let hybrid = LayerSpec::full().with_recurrence(
+                    RecurrenceSpec::SizesFromConfig(&["mamba1", "mamba2"]),
+                    MixerOrder::AttentionFirst,
+                );
                 LayerSpec { shares_parameters: hybrid_count > distinct_blocks, ..hybrid }
             }
             _ if has_separate_ffn => layer_from_name(name).without_feed_forward(),

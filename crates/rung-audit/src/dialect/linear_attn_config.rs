@@ -54,7 +54,7 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
         if full[index] {
             LayerSpec::full().decided_by(config.path_of(FULL))
         } else {
-            LayerSpec::recurrent(RecurrenceSpec::Candidates(&["kda"])).decided_by(config.path_of(LINEAR))
+            LayerSpec::recurrent(RecurrenceSpec::SizesFromConfig(&["kda"])).decided_by(config.path_of(LINEAR))
         }
     })))
 }

@@ -39,11 +39,11 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
 }
 
 fn mamba_sizes(config: &Config) -> Result<RecurrenceSpec, AuditError> {
-    let sizes = recurrence_sizes::find(config, &RecurrenceSpec::Candidates(&["mamba1"]))?;
+    let sizes = recurrence_sizes::find(config, &RecurrenceSpec::SizesFromConfig(&["mamba1"]))?;
     let (MixerSizes::Missing(_), Some(width)) = (&sizes, config.width()?) else {
         return Ok(recurrence_sizes::known_or_candidates(sizes, &["mamba1"]));
     };
-    Ok(RecurrenceSpec::Known(
+    Ok(RecurrenceSpec::WithSizes(
         "mamba1",
         vec![("inner", 2 * width), ("state", 16), ("conv", 4), ("rank", width.div_ceil(16))],
     ))

@@ -6,7 +6,8 @@
 //!
 //! All dialects whose fields are present are read. The first in the list decides; the others must agree with it layer
 //! by layer, or the config contradicts itself. Dialects marked as fallbacks are tried only when no other applies: they
-//! go by the architecture's name, for architectures that have no layout field.
+//! go by the architecture's name, or by a field that models of other dialects may have too (`index_topk`,
+//! `use_sliding_window`).
 
 use crate::AuditError;
 use crate::config::Config;
@@ -293,9 +294,9 @@ fn layer_from_name(name: &str) -> LayerSpec {
         | "gated_deltanet"
         | "kda"
         | "gdn" => linear_layer(),
-        "conv" | "short_conv" => LayerSpec::recurrent(RecurrenceSpec::Candidates(&["conv"])),
-        "mamba" | "mamba2" | "ssm" => LayerSpec::recurrent(RecurrenceSpec::Candidates(&["mamba1", "mamba2"])),
-        "recurrent" => LayerSpec::recurrent(RecurrenceSpec::Candidates(&["rglru"])),
+        "conv" | "short_conv" => LayerSpec::recurrent(RecurrenceSpec::SizesFromConfig(&["conv"])),
+        "mamba" | "mamba2" | "ssm" => LayerSpec::recurrent(RecurrenceSpec::SizesFromConfig(&["mamba1", "mamba2"])),
+        "recurrent" => LayerSpec::recurrent(RecurrenceSpec::SizesFromConfig(&["rglru"])),
         // `reference_sliding_attention` caches the full prompt and a window of the generated tokens: counted as full attention.
         "full_attention"
         | "attention"

@@ -38,8 +38,8 @@ static FORMATS: &[SizeFormat] = &[
 /// The recurrence with its sizes, or the fields that would have to be present to know them.
 pub(crate) fn find(config: &Config, recurrent: &RecurrenceSpec) -> Result<MixerSizes, AuditError> {
     let candidates: &[&str] = match recurrent {
-        RecurrenceSpec::Known(name, sizes) => return Ok(MixerSizes::Known(name, sizes.clone())),
-        RecurrenceSpec::Candidates(names) => names,
+        RecurrenceSpec::WithSizes(name, sizes) => return Ok(MixerSizes::Known(name, sizes.clone())),
+        RecurrenceSpec::SizesFromConfig(names) => names,
         RecurrenceSpec::InferFromSizeFields => &[],
     };
     let is_candidate =
@@ -143,7 +143,7 @@ fn bamba(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
     let Some(heads) = config.size("mamba_n_heads")? else { return Ok(None) };
     let inner_dim = match (config.size("mamba_d_ssm")?, config.width()?) {
         (Some(inner_dim), _) => Some(inner_dim),
-        (None, Some(width)) => Some(config.scaled("mamba_expand", width, 2.0)?),
+        (None, Some(width)) => Some(config.scaled_size("mamba_expand", width, 2.0)?),
         (None, None) => None,
     };
     let head_dim = config
@@ -174,7 +174,7 @@ fn zamba(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
     let (Some(state_size), Some(width)) = (config.size("mamba_d_state")?, config.width()?) else {
         return Ok(Some(MixerSizes::Missing(vec!["mamba_d_state and hidden_size".to_owned()])));
     };
-    let inner_dim = config.scaled("mamba_expand", width, 2.0)?;
+    let inner_dim = config.scaled_size("mamba_expand", width, 2.0)?;
     let head_dim = config.size("mamba_headdim")?.unwrap_or((inner_dim / heads).max(1));
     let groups = config.size("mamba_ngroups")?.unwrap_or(1);
     Ok(Some(mamba2(heads, head_dim, state_size, groups, config.size("mamba_d_conv")?.unwrap_or(4))))
@@ -186,7 +186,7 @@ fn jamba(config: &Config) -> Result<Option<MixerSizes>, AuditError> {
     let has_heads = has_heads || (config.has("n_mamba_heads") && !is_first_zamba(config));
     let (Some(state_size), false) = (config.size("mamba_d_state")?, has_heads) else { return Ok(None) };
     let Some(width) = config.width()? else { return Ok(Some(MixerSizes::Missing(vec!["hidden_size".to_owned()]))) };
-    let inner_dim = config.scaled("mamba_expand", width, 2.0)?;
+    let inner_dim = config.scaled_size("mamba_expand", width, 2.0)?;
     let dt_rank = config.size_or_auto("mamba_dt_rank")?.unwrap_or(width.div_ceil(16));
     let conv_kernel = config.size("mamba_d_conv")?.unwrap_or(4);
     Ok(Some(MixerSizes::Known(
@@ -206,7 +206,7 @@ fn hugging_face_mamba(config: &Config) -> Result<Option<MixerSizes>, AuditError>
     let Some(width) = config.width()? else { return Ok(Some(MixerSizes::Missing(vec!["hidden_size".to_owned()]))) };
     let inner_dim = match config.first_size(&["intermediate_size", "d_inner"])? {
         Some(inner_dim) => inner_dim,
-        None => config.scaled("expand", width, 2.0)?,
+        None => config.scaled_size("expand", width, 2.0)?,
     };
     let dt_rank = config.size_or_auto("time_step_rank")?.unwrap_or(width.div_ceil(16));
     Ok(Some(MixerSizes::Known(
@@ -255,7 +255,7 @@ fn minimax_lightning(config: &Config) -> Result<Option<MixerSizes>, AuditError> 
 /// A recurrence with its sizes, or one of these mixers where the sizes are missing.
 pub(crate) fn known_or_candidates(sizes: MixerSizes, mixers: &'static [&'static str]) -> RecurrenceSpec {
     match sizes {
-        MixerSizes::Known(name, sizes) => RecurrenceSpec::Known(name, sizes),
-        MixerSizes::Missing(_) => RecurrenceSpec::Candidates(mixers),
+        MixerSizes::Known(name, sizes) => RecurrenceSpec::WithSizes(name, sizes),
+        MixerSizes::Missing(_) => RecurrenceSpec::SizesFromConfig(mixers),
     }
 }

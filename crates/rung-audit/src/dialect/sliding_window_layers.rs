@@ -10,7 +10,7 @@
 use super::{Dialect, layer_mask};
 use crate::AuditError;
 use crate::config::Config;
-use crate::layout::{LayerSpec, Layout, MixerOrder, RecurrenceSpec};
+use crate::layout::{AttentionScope, LayerSpec, Layout, MixerOrder, RecurrenceSpec};
 
 pub(super) static DIALECT: Dialect = Dialect {
     name: "sliding_window_layers",
@@ -22,11 +22,16 @@ pub(super) static DIALECT: Dialect = Dialect {
 
 fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError> {
     let Some(is_window) = layer_mask(config, "sliding_window_layers", num_layers, 0)? else { return Ok(None) };
-    let conv = [convolution(config, false)?, convolution(config, true)?];
+    let full_layer_conv = convolution(config, AttentionScope::Full)?;
+    let window_layer_conv = convolution(config, AttentionScope::Window)?;
     let field = config.path_of("sliding_window_layers");
     Ok(Some(Layout::from_fn(num_layers, |index| {
-        let spec = if is_window[index] { LayerSpec::window() } else { LayerSpec::full() };
-        let spec = match &conv[usize::from(is_window[index])] {
+        let (spec, conv) = if is_window[index] {
+            (LayerSpec::window(), &window_layer_conv)
+        } else {
+            (LayerSpec::full(), &full_layer_conv)
+        };
+        let spec = match conv {
             Some(conv) => spec.with_recurrence(conv.clone(), MixerOrder::Parallel),
             None => spec,
         };
@@ -35,10 +40,12 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
 }
 
 /// The convolution over keys and values of window layers or of full layers.
-fn convolution(config: &Config, is_window: bool) -> Result<Option<RecurrenceSpec>, AuditError> {
+fn convolution(config: &Config, layers: AttentionScope) -> Result<Option<RecurrenceSpec>, AuditError> {
     let Some(kernel_size) = config.size("conv_window")?.filter(|&kernel_size| kernel_size > 1) else { return Ok(None) };
     let size = |window_name: &str, name: &str| {
-        Ok::<_, AuditError>(if is_window { config.size(window_name)? } else { None }.or(config.size(name)?))
+        Ok::<_, AuditError>(
+            if layers == AttentionScope::Window { config.size(window_name)? } else { None }.or(config.size(name)?),
+        )
     };
     let (heads, kv_heads) = (
         size("num_swa_attention_heads", "num_attention_heads")?,
@@ -47,5 +54,8 @@ fn convolution(config: &Config, is_window: bool) -> Result<Option<RecurrenceSpec
     let (Some(heads), Some(kv_heads), Some(width)) = (heads, kv_heads, config.width()?) else { return Ok(None) };
     let channels = 2 * kv_heads * (width / heads);
     // `gated` is a flag: there are no gates and projections as in LFM2's convolution.
-    Ok(Some(RecurrenceSpec::Known("conv", vec![("taps", kernel_size), ("channels", channels.max(1)), ("gated", 0)])))
+    Ok(Some(RecurrenceSpec::WithSizes(
+        "conv",
+        vec![("taps", kernel_size), ("channels", channels.max(1)), ("gated", 0)],
+    )))
 }

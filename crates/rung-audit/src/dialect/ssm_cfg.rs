@@ -47,7 +47,7 @@ fn recurrence(config: &Config) -> Result<RecurrenceSpec, AuditError> {
         }
     };
     let Some(width) = config.width()? else {
-        return Ok(RecurrenceSpec::Candidates(if is_mamba2 { &["mamba2"] } else { &["mamba1"] }));
+        return Ok(RecurrenceSpec::SizesFromConfig(if is_mamba2 { &["mamba2"] } else { &["mamba1"] }));
     };
     let inner_dim = match get("expand")? {
         Some(expand) => expand.saturating_mul(width),
@@ -57,7 +57,7 @@ fn recurrence(config: &Config) -> Result<RecurrenceSpec, AuditError> {
     if !is_mamba2 {
         let dt_rank = get("dt_rank")?.unwrap_or(width.div_ceil(16));
         let state_size = get("d_state")?.unwrap_or(16);
-        return Ok(RecurrenceSpec::Known(
+        return Ok(RecurrenceSpec::WithSizes(
             "mamba1",
             vec![("inner", inner_dim), ("state", state_size), ("conv", conv_kernel), ("rank", dt_rank)],
         ));
@@ -67,5 +67,5 @@ fn recurrence(config: &Config) -> Result<RecurrenceSpec, AuditError> {
     let (state_size, groups) = (get("d_state")?.unwrap_or(128), get("ngroups")?.unwrap_or(1));
     let sizes =
         vec![("heads", heads), ("head", head_dim), ("state", state_size), ("groups", groups), ("conv", conv_kernel)];
-    Ok(RecurrenceSpec::Known("mamba2", sizes))
+    Ok(RecurrenceSpec::WithSizes("mamba2", sizes))
 }

@@ -19,9 +19,9 @@ fn read(config: &Config, num_layers: usize) -> Result<Option<Layout>, AuditError
     let spec = match config.model_type()? {
         Some("falcon_h1" | "falcon-h1") if config.gguf => return Ok(None),
         Some("falcon_h1") => {
-            LayerSpec::full().with_recurrence(RecurrenceSpec::Candidates(&["mamba2"]), MixerOrder::Parallel)
+            LayerSpec::full().with_recurrence(RecurrenceSpec::SizesFromConfig(&["mamba2"]), MixerOrder::Parallel)
         }
-        Some("zaya") => layer_types::hybrid(config, AttentionKind::Full)?,
+        Some("zaya") => layer_types::hybrid_layer(config, AttentionKind::Full)?,
         _ => return Ok(None),
     };
     let spec = spec.decided_by(config.path_of("model_type"));

@@ -72,7 +72,7 @@ impl Allocation {
 }
 
 /// Settings that do not depend on `-c` and `-np`.
-struct Rules<'a> {
+struct LlamaCppRules<'a> {
     input: &'a PlanInput<'a>,
     format: CacheFormat,
     ubatch_tokens: u64,
@@ -82,7 +82,7 @@ struct Rules<'a> {
     draft_rows: u64,
 }
 
-impl Rules<'_> {
+impl LlamaCppRules<'_> {
     fn key_bytes(&self, kv: &KeyValueLayout) -> u64 {
         self.format.bytes_without_vector_scales(kv.kv_heads.saturating_mul(kv.key_head_dim))
     }
@@ -211,7 +211,7 @@ fn add_unsupported(input: &PlanInput, plan: &mut MemoryPlan) {
     }
 }
 
-fn read_rules<'a>(input: &'a PlanInput, plan: &mut MemoryPlan) -> Result<Rules<'a>, AuditError> {
+fn read_rules<'a>(input: &'a PlanInput, plan: &mut MemoryPlan) -> Result<LlamaCppRules<'a>, AuditError> {
     let name = input.audit.architecture.as_deref().unwrap_or_default();
     let ignores_windows = IGNORED_WINDOWS.contains(&name);
     if ignores_windows && input.caches.kv().any(|kv| matches!(kv.reach, CacheReach::Window(_))) {
@@ -220,7 +220,7 @@ fn read_rules<'a>(input: &'a PlanInput, plan: &mut MemoryPlan) -> Result<Rules<'
         ));
     }
     let has_draft_rows = WITH_DRAFT_ROWS.iter().any(|prefix| name.starts_with(prefix));
-    Ok(Rules {
+    Ok(LlamaCppRules {
         input,
         format: input.settings.kv_format.unwrap_or(F16_CACHE),
         ubatch_tokens: input.option_number("n_ubatch")?.unwrap_or(512),
@@ -270,7 +270,7 @@ fn add_metrics(plan: &mut MemoryPlan, allocation: &Allocation) {
 }
 
 /// Adds the tokens, requests and context that fit into the memory.
-fn add_fit(input: &PlanInput, plan: &mut MemoryPlan, rules: &Rules) -> Result<(), AuditError> {
+fn add_fit(input: &PlanInput, plan: &mut MemoryPlan, rules: &LlamaCppRules) -> Result<(), AuditError> {
     let Some(memory) = input.settings.memory else { return Ok(()) };
     let Some(weights) = input.weight_bytes() else {
         plan.unknown_reasons.push("what fits: the weights' size is not known; give --weights".to_owned());
@@ -297,7 +297,7 @@ fn add_fit(input: &PlanInput, plan: &mut MemoryPlan, rules: &Rules) -> Result<()
     Ok(())
 }
 
-fn add_flags(input: &PlanInput, plan: &mut MemoryPlan, rules: &Rules) {
+fn add_flags(input: &PlanInput, plan: &mut MemoryPlan, rules: &LlamaCppRules) {
     plan.flags.push(format!("-c {}", input.context));
     plan.flags.push(format!("-np {}", input.requests));
     if rules.is_unified {

@@ -247,7 +247,7 @@ impl PlanInput<'_> {
     }
 
     /// Whether the engine's release is older than `major.minor.patch`; a release candidate is older than its release.
-    fn older_than(&self, release: [u64; 3]) -> Result<bool, AuditError> {
+    fn is_older_than(&self, release: [u64; 3]) -> Result<bool, AuditError> {
         let Some(text) = &self.settings.version else { return Ok(false) };
         let version = parse_version(text)?;
         Ok(version < (release, u64::MAX))

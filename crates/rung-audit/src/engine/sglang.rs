@@ -37,8 +37,17 @@ pub(super) static ENGINE: Engine = Engine {
 
 const GIB: f64 = 1_073_741_824.0;
 
+/// One of the two pools of tokens.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum TokenPool {
+    /// That of layers that cache every token.
+    Full,
+    /// That of layers with a window.
+    Window,
+}
+
 /// SGLang's settings for one plan.
-struct Rules<'a> {
+struct SglangRules<'a> {
     input: &'a PlanInput<'a>,
     format: CacheFormat,
     state_dtype: Dtype,
@@ -50,26 +59,27 @@ struct Rules<'a> {
     window_token_ratio: f64,
 }
 
-impl Rules<'_> {
+impl SglangRules<'_> {
     /// Bytes on one device of one token's key or value vectors of `width` numbers.
     fn kv_vector_bytes(&self, kv: &KeyValueLayout, width: u64) -> u64 {
         kv.local_heads(self.input.tp).saturating_mul(self.format.bytes_without_vector_scales(width))
     }
 
-    /// The sum of `bytes` over full layers or over window layers.
-    fn sum(&self, bytes: impl Fn(&KeyValueLayout) -> u64, full: bool) -> u64 {
-        let layers = self.input.caches.kv().filter(|kv| (kv.reach == CacheReach::All) == full);
+    /// The sum of `bytes` over the layers of a pool.
+    fn sum(&self, pool: TokenPool, bytes: impl Fn(&KeyValueLayout) -> u64) -> u64 {
+        let pool_of =
+            |kv: &KeyValueLayout| if kv.reach == CacheReach::All { TokenPool::Full } else { TokenPool::Window };
+        let layers = self.input.caches.kv().filter(|kv| pool_of(kv) == pool);
         layers.map(|kv| bytes(&kv)).fold(0, u64::saturating_add)
     }
 
-    /// Bytes of one token in all full layers, or in all window layers.
-    fn token_bytes(&self, full: bool) -> u64 {
+    /// Bytes of one token in all layers of a pool.
+    fn token_bytes(&self, pool: TokenPool) -> u64 {
         // Index keys are 8-bit with one 32-bit scale for 128 of them.
         let index = |kv: &KeyValueLayout| kv.index_key_dim + 4 * kv.index_key_dim.div_ceil(128);
-        self.sum(
-            |kv| self.kv_vector_bytes(kv, kv.key_head_dim) + self.kv_vector_bytes(kv, kv.value_head_dim) + index(kv),
-            full,
-        )
+        self.sum(pool, |kv| {
+            self.kv_vector_bytes(kv, kv.key_head_dim) + self.kv_vector_bytes(kv, kv.value_head_dim) + index(kv)
+        })
     }
 
     /// Bytes of all layers' convolution inputs, of which `inputs` gives the number.
@@ -105,8 +115,8 @@ impl Rules<'_> {
             (tokens as f64 * self.window_token_ratio) as u64 / self.page_tokens * self.page_tokens + self.page_tokens;
         let state = if self.slot_bytes() == 0 { 0 } else { self.slot_bytes().saturating_mul(slots + 1) };
         CacheBreakdown {
-            kv: self.token_bytes(true).saturating_mul(rows),
-            window: self.token_bytes(false).saturating_mul(window_tokens),
+            kv: self.token_bytes(TokenPool::Full).saturating_mul(rows),
+            window: self.token_bytes(TokenPool::Window).saturating_mul(window_tokens),
             state: state.saturating_add(self.draft_bytes(requests)),
         }
     }
@@ -128,9 +138,9 @@ fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
         None => input.requests.saturating_mul(rules.slots_per_request),
     };
     plan.block_tokens = Some(rules.page_tokens);
-    plan.page_bytes = Some(rules.token_bytes(true).saturating_mul(rules.page_tokens));
+    plan.page_bytes = Some(rules.token_bytes(TokenPool::Full).saturating_mul(rules.page_tokens));
     plan.set_bytes(rules.cache_bytes(tokens, slots, input.requests));
-    plan.bytes_per_token = Some(rules.token_bytes(true));
+    plan.bytes_per_token = Some(rules.token_bytes(TokenPool::Full));
     plan.bytes_per_request =
         Some(rules.cache_bytes(round_up(input.context, rules.page_tokens), rules.slots_per_request, 1).total());
     add_metrics(plan, &rules, tokens, slots);
@@ -148,7 +158,7 @@ fn add_unsupported(input: &PlanInput, plan: &mut MemoryPlan) {
     }
 }
 
-fn read_rules<'a>(input: &'a PlanInput, plan: &mut MemoryPlan) -> Result<Rules<'a>, AuditError> {
+fn read_rules<'a>(input: &'a PlanInput, plan: &mut MemoryPlan) -> Result<SglangRules<'a>, AuditError> {
     let page = input.option_number("page_size")?.unwrap_or(1);
     if !(1..=1 << 20).contains(&page) {
         return Err(AuditError::invalid_argument(&page.to_string(), "`page_size` is 1 to 1048576 tokens"));
@@ -157,7 +167,7 @@ fn read_rules<'a>(input: &'a PlanInput, plan: &mut MemoryPlan) -> Result<Rules<'
     if has_radix_cache && input.caches.states().next().is_some() {
         plan.add_assumption("With the radix cache a running request takes three slots of the state pool.");
     }
-    Ok(Rules {
+    Ok(SglangRules {
         input,
         format: input.settings.kv_format.unwrap_or(BF16_CACHE),
         state_dtype: input.settings.state_dtype.or(input.audit.declared_state_dtype).unwrap_or(FP32),
@@ -167,12 +177,13 @@ fn read_rules<'a>(input: &'a PlanInput, plan: &mut MemoryPlan) -> Result<Rules<'
     })
 }
 
-fn add_metrics(plan: &mut MemoryPlan, rules: &Rules, tokens: u64, slots: u64) {
+fn add_metrics(plan: &mut MemoryPlan, rules: &SglangRules, tokens: u64, slots: u64) {
     let rows = tokens.saturating_add(rules.page_tokens);
     let mut add = |name, bytes: u64, rule| plan.add_metric(name, bytes as f64 / GIB, "GiB", rule);
-    let key_bytes = rules.sum(|kv| rules.kv_vector_bytes(kv, kv.key_head_dim), true);
-    let kv_bytes =
-        rules.sum(|kv| rules.kv_vector_bytes(kv, kv.key_head_dim) + rules.kv_vector_bytes(kv, kv.value_head_dim), true);
+    let key_bytes = rules.sum(TokenPool::Full, |kv| rules.kv_vector_bytes(kv, kv.key_head_dim));
+    let kv_bytes = rules.sum(TokenPool::Full, |kv| {
+        rules.kv_vector_bytes(kv, kv.key_head_dim) + rules.kv_vector_bytes(kv, kv.value_head_dim)
+    });
     add("K size", key_bytes.saturating_mul(rows), "(tokens + page) * layers * heads / tp * head width * bytes");
     add("KV size", kv_bytes.saturating_mul(rows), "(tokens + page) * layers * bytes of keys and values");
     if rules.slot_bytes() > 0 {
@@ -196,7 +207,7 @@ fn add_metrics(plan: &mut MemoryPlan, rules: &Rules, tokens: u64, slots: u64) {
 }
 
 /// Adds the tokens, requests and context that fit into the memory.
-fn add_fit(input: &PlanInput, plan: &mut MemoryPlan, rules: &Rules) -> Result<(), AuditError> {
+fn add_fit(input: &PlanInput, plan: &mut MemoryPlan, rules: &SglangRules) -> Result<(), AuditError> {
     let Some(memory) = input.settings.memory else { return Ok(()) };
     let Some(weights) = input.weight_bytes() else {
         plan.unknown_reasons.push("what fits: the weights' size is not known; give --weights".to_owned());
@@ -227,8 +238,8 @@ fn add_fit(input: &PlanInput, plan: &mut MemoryPlan, rules: &Rules) -> Result<()
     let slot_bytes = rules.slot_bytes();
     let state_budget = if slot_bytes == 0 { 0 } else { (available as f64 * ratio / (1.0 + ratio)) as u64 };
     let slots = slots_that_fit(rules, state_budget);
-    let window_bytes = rules.token_bytes(false) as f64 * rules.window_token_ratio;
-    let token_bytes = rules.token_bytes(true) as f64 + window_bytes;
+    let window_bytes = rules.token_bytes(TokenPool::Window) as f64 * rules.window_token_ratio;
+    let token_bytes = rules.token_bytes(TokenPool::Full) as f64 + window_bytes;
     let tokens = if token_bytes == 0.0 {
         0
     } else {
@@ -246,7 +257,7 @@ fn add_fit(input: &PlanInput, plan: &mut MemoryPlan, rules: &Rules) -> Result<()
     Ok(())
 }
 
-fn slots_that_fit(rules: &Rules, budget: u64) -> u64 {
+fn slots_that_fit(rules: &SglangRules, budget: u64) -> u64 {
     let (slot_bytes, draft_tokens) = (rules.slot_bytes(), rules.input.settings.speculative);
     if slot_bytes == 0 {
         return 0;
@@ -275,7 +286,7 @@ fn default_static_fraction(input: &PlanInput, memory: u64) -> Result<f64, AuditE
     Ok((1000.0 * (1.0 - reserve / mib)).round().max(1.0) / 1000.0)
 }
 
-fn add_flags(input: &PlanInput, plan: &mut MemoryPlan, rules: &Rules) {
+fn add_flags(input: &PlanInput, plan: &mut MemoryPlan, rules: &SglangRules) {
     let mut add = |flag: String| plan.flags.push(flag);
     add(format!("--context-length {}", input.context));
     if let Some(requests) = input.request_limit() {
@@ -284,7 +295,7 @@ fn add_flags(input: &PlanInput, plan: &mut MemoryPlan, rules: &Rules) {
     if input.tp > 1 {
         add(format!("--tp {}", input.tp));
     }
-    let (slot_bytes, token_bytes) = (rules.slot_bytes(), rules.token_bytes(true));
+    let (slot_bytes, token_bytes) = (rules.slot_bytes(), rules.token_bytes(TokenPool::Full));
     if slot_bytes > 0 && token_bytes > 0 {
         // Both pools run out at the same number of requests of the context.
         let ratio = (rules.slots_per_request.saturating_mul(slot_bytes)) as f64

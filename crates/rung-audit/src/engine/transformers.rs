@@ -39,14 +39,14 @@ const FP32_INDEX_KEYS: &[&str] = &["dots3_note", "dots3_note_text"];
 const ONE_INPUT_FEWER: &[&str] = &["zaya", "recurrent_gemma"];
 
 /// Formats of one plan's caches.
-struct Rules<'a> {
+struct TransformersRules<'a> {
     input: &'a PlanInput<'a>,
     format: CacheFormat,
     conv_dtype: Dtype,
     state_dtype: Dtype,
 }
 
-impl Rules<'_> {
+impl TransformersRules<'_> {
     /// Whether the model's type is one of these.
     fn has_model_type_in(&self, names: &[&str]) -> bool {
         self.input.audit.architecture.as_deref().is_some_and(|name| names.contains(&name))
@@ -145,7 +145,7 @@ fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
             "a draft model in transformers has a cache of its own; plan it by itself",
         ));
     }
-    let rules = Rules { input, format, conv_dtype, state_dtype };
+    let rules = TransformersRules { input, format, conv_dtype, state_dtype };
     plan.set_bytes(rules.bytes(input.context, input.requests));
     plan.bytes_per_request = Some(rules.bytes(input.context, 1).total());
     let is_growing = |kv: &KeyValueLayout| kv.reach == CacheReach::All;
@@ -158,7 +158,7 @@ fn plan(input: &PlanInput, plan: &mut MemoryPlan) -> Result<(), AuditError> {
 }
 
 /// Adds the tokens, requests and context that fit into the memory.
-fn add_fit(input: &PlanInput, plan: &mut MemoryPlan, rules: &Rules) -> Result<(), AuditError> {
+fn add_fit(input: &PlanInput, plan: &mut MemoryPlan, rules: &TransformersRules) -> Result<(), AuditError> {
     let Some(memory) = input.settings.memory else { return Ok(()) };
     let Some(weights) = input.weight_bytes() else {
         plan.unknown_reasons.push("what fits: the weights' size is not known; give --weights".to_owned());

@@ -203,7 +203,7 @@ fn mamba_cache_mode(input: &PlanInput, plan: &mut MemoryPlan) -> Result<MambaCac
         Some("align") => Ok(MambaCacheMode::Align),
         Some("all") => Ok(MambaCacheMode::All),
         Some(text) => Err(AuditError::invalid_argument(text, "`mamba_cache_mode` is none, align or all")),
-        None if input.older_than([0, 20, 0])? => Ok(MambaCacheMode::None),
+        None if input.is_older_than([0, 20, 0])? => Ok(MambaCacheMode::None),
         None => {
             if input.caches.states().next().is_some() {
                 plan.add_assumption(
@@ -386,7 +386,7 @@ fn add_fit(input: &PlanInput, plan: &mut MemoryPlan, pool: &Pool) -> Result<(), 
     plan.available_bytes = plan.available_bytes.or(Some(blocks.saturating_mul(pool.bytes_per_block())));
     let request_blocks = pool.blocks_per_request(input.context);
     let concurrency = if request_blocks == 0 { 0.0 } else { blocks as f64 / request_blocks as f64 };
-    let tokens = if input.older_than([0, 20, 1])? {
+    let tokens = if input.is_older_than([0, 20, 1])? {
         let block_tokens = |bucket: &Bucket| match (bucket.reach, pool.mode) {
             (None, MambaCacheMode::None) => input.context,
             _ => bucket.block_tokens,
@@ -433,7 +433,7 @@ fn available_bytes(input: &PlanInput, plan: &mut MemoryPlan) -> Result<Option<u6
     };
     let memory_fraction = match input.option_fraction("gpu_memory_utilization")? {
         Some(memory_fraction) => memory_fraction,
-        None if input.older_than([0, 20, 0])? => 0.90,
+        None if input.is_older_than([0, 20, 0])? => 0.90,
         None => 0.92,
     };
     let overhead = input.option_number("overhead")?.unwrap_or(0);

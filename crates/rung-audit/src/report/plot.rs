@@ -123,8 +123,8 @@ impl CachePlot {
     }
 
     /// Pairs of labels that overlap; for tests.
-    pub fn overlaps(&self) -> usize {
-        label::overlaps(&place_labels(&self.plot_points(&self.axes())))
+    pub fn overlap_count(&self) -> usize {
+        label::overlap_count(&place_labels(&self.plot_points(&self.axes())))
     }
 
     fn axes(&self) -> Axes {

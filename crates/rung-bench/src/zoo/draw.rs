@@ -64,7 +64,7 @@ impl MixerTable {
         for (x, name, evidence, anchor) in columns {
             svg.text((x, TOP - 24.0), name, &bold.anchored(anchor));
             let Some(evidence) = evidence else { continue };
-            let evidence_style = TextStyle::new(9.5).coloured(palette::evidence(evidence)).anchored(anchor);
+            let evidence_style = TextStyle::new(9.5).coloured(palette::evidence_colour(evidence)).anchored(anchor);
             svg.text((x, TOP - 11.0), evidence.label(), &evidence_style);
         }
     }
@@ -96,7 +96,7 @@ impl MixerTable {
     }
 
     fn draw_speed(&self, svg: &mut Svg, speeds: &[f64], y: f64, speed_axis: &Axis) {
-        let colour = palette::evidence(Evidence::Measured);
+        let colour = palette::evidence_colour(Evidence::Measured);
         let marks: Vec<(f64, f64)> =
             speeds.iter().filter_map(|speed| speed_axis.position(*speed)).map(|x| (x, y)).collect();
         svg.polyline(&marks, &Stroke::new(colour, 1.0));
@@ -111,7 +111,7 @@ impl MixerTable {
 }
 
 fn claim_colour(claim: TrackingClaim) -> Colour {
-    claim.evidence().map_or(MUTED, palette::evidence)
+    claim.evidence().map_or(MUTED, palette::evidence_colour)
 }
 
 impl Chart for MixerTable {

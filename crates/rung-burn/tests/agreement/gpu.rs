@@ -3,7 +3,7 @@
 use rung_burn::device::{self, Device};
 use rung_burn::{Burn, DeviceError};
 use rung_engine::{Ops, Parameters};
-use rung_nn::Precision;
+use rung_nn::SimulatedPrecision;
 
 use super::{cases, models, primitives};
 
@@ -49,6 +49,6 @@ fn a_model_agrees_on_a_gpu() {
 #[test]
 fn mixer_cases_agree_on_a_gpu() {
     if let Some(device) = open_device() {
-        cases::check::<f32>(&device, Precision::default(), 1e-3);
+        cases::check::<f32>(&device, SimulatedPrecision::default(), 1e-3);
     }
 }

@@ -40,7 +40,7 @@ pub fn general_delta<O: Ops + ?Sized>(ops: &O, inputs: &GeneralDelta<'_, O::Tens
     (ops.permute(&ops.concat(&outputs, 2), &[0, 2, 1, 3]), state)
 }
 
-/// The most tokens per chunk of [`chunked_general_delta`]. It has tensors of `chunk^2` key rows.
+/// The most tokens per chunk of [`chunked_general_delta`], whose largest tensors have a key row for every pair of tokens of a chunk.
 const MAX_CHUNK: usize = 16;
 
 /// [`general_delta`] in chunks. Rounding to few bits depends on every state, so with it there are no chunks.

@@ -131,7 +131,7 @@ pub fn cross_entropy<O: Ops + ?Sized>(ops: &O, logits: &O::Tensor, targets: &[us
 
 /// Composed function of [`Ops::round_to_bits`].
 pub fn round_to_bits<O: Ops + ?Sized>(ops: &O, x: &O::Tensor, bits: u32, range: f64) -> O::Tensor {
-    assert!((1..=Rounding::MOST_BITS).contains(&bits) && range > 0.0, "{bits} bits over a range of {range}");
+    assert!((1..=Rounding::MAX_BITS).contains(&bits) && range > 0.0, "{bits} bits over a range of {range}");
     let half = f64::from(1_u32 << (bits - 1));
     // Clamp to -half..half - 1 with two ReLUs, since there is no primitive that clamps.
     let level = ops.unary(Unary::Round, &ops.scale(&ops.detach(x), half / range));

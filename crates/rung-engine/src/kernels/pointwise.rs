@@ -90,23 +90,23 @@ vectorised! {
     pub(crate) fn map_backward<S>(kind: ElementMap, saved: &[S], grad_out: &[S], out: &mut [S]) {
         let one = S::ONE;
         match kind {
-            ElementMap::Primitive(Unary::Exp) => map_pairs(saved, grad_out, out, |y, s| s * y),
-            ElementMap::Primitive(Unary::Log) => map_pairs(saved, grad_out, out, |x, s| s / x),
-            ElementMap::Primitive(Unary::Sigmoid) => map_pairs(saved, grad_out, out, |y, s| s * y * (one - y)),
-            ElementMap::Primitive(Unary::Tanh) => map_pairs(saved, grad_out, out, |y, s| s * (one - y * y)),
-            ElementMap::Primitive(Unary::Softplus) => map_pairs(saved, grad_out, out, |x, s| s * x.sigmoid()),
-            ElementMap::Primitive(Unary::Relu) => map_pairs(saved, grad_out, out, |y, s| if y > S::ZERO { s } else { S::ZERO }),
-            ElementMap::Primitive(Unary::Sqrt) => map_pairs(saved, grad_out, out, |y, s| s / (y + y)),
+            ElementMap::Primitive(Unary::Exp) => map_pairs(saved, grad_out, out, |y, grad| grad * y),
+            ElementMap::Primitive(Unary::Log) => map_pairs(saved, grad_out, out, |x, grad| grad / x),
+            ElementMap::Primitive(Unary::Sigmoid) => map_pairs(saved, grad_out, out, |y, grad| grad * y * (one - y)),
+            ElementMap::Primitive(Unary::Tanh) => map_pairs(saved, grad_out, out, |y, grad| grad * (one - y * y)),
+            ElementMap::Primitive(Unary::Softplus) => map_pairs(saved, grad_out, out, |x, grad| grad * x.sigmoid()),
+            ElementMap::Primitive(Unary::Relu) => map_pairs(saved, grad_out, out, |y, grad| if y > S::ZERO { grad } else { S::ZERO }),
+            ElementMap::Primitive(Unary::Sqrt) => map_pairs(saved, grad_out, out, |y, grad| grad / (y + y)),
             ElementMap::Primitive(Unary::Round) => out.fill(S::ZERO),
-            ElementMap::Silu => map_pairs(saved, grad_out, out, |x, s| {
+            ElementMap::Silu => map_pairs(saved, grad_out, out, |x, grad| {
                 let gate = x.sigmoid();
-                s * gate * (x * (one - gate) + one)
+                grad * gate * (x * (one - gate) + one)
             }),
-            ElementMap::EluPlusOne => map_pairs(saved, grad_out, out, |y, s| if y > one { s } else { s * y }),
-            ElementMap::Gelu => map_pairs(saved, grad_out, out, |x, s| {
+            ElementMap::EluPlusOne => map_pairs(saved, grad_out, out, |y, grad| if y > one { grad } else { grad * y }),
+            ElementMap::Gelu => map_pairs(saved, grad_out, out, |x, grad| {
                 let (argument, derivative) = gelu_argument(x);
                 let gate = (argument * S::from_f64(2.0)).sigmoid();
-                s * gate * (x * S::from_f64(2.0) * derivative * (one - gate) + one)
+                grad * gate * (x * S::from_f64(2.0) * derivative * (one - gate) + one)
             }),
         }
     }

@@ -323,7 +323,7 @@ pub(crate) fn product_with_panels<S: Scalar>(
         let first = start / BLOCK_DEPTH * BLOCK_DEPTH;
         let end = inner_range.end.min(first + BLOCK_DEPTH);
         let depth = BLOCK_DEPTH.min(panels.extents[0] - first);
-        let block = Block {
+        let block = BlockProduct {
             left: left.columns(start - inner_range.start..end - inner_range.start),
             depth,
             panels: &panels.data[Panels::<S>::size(first, panels.extents[1]) + panels.skipped_columns * depth..],
@@ -332,17 +332,17 @@ pub(crate) fn product_with_panels<S: Scalar>(
             add: mode == WriteMode::Add || start > inner_range.start,
         };
         match Panels::<S>::width(panels.extents[1]) {
-            32 => block.run::<32>(out),
-            16 => block.run::<16>(out),
-            8 => block.run::<8>(out),
-            _ => block.run::<4>(out),
+            32 => block.compute::<32>(out),
+            16 => block.compute::<16>(out),
+            8 => block.compute::<8>(out),
+            _ => block.compute::<4>(out),
         }
         start = end;
     }
 }
 
 /// A product whose inner dimension is at most `BLOCK_DEPTH`.
-struct Block<'a, S> {
+struct BlockProduct<'a, S> {
     left: Matrix<'a, S>,
     panels: &'a [S],
     /// Rows of each panel.
@@ -353,8 +353,9 @@ struct Block<'a, S> {
     add: bool,
 }
 
-impl<S: Scalar> Block<'_, S> {
-    fn run<const WIDTH: usize>(&self, out: &mut MatrixMut<'_, S>) {
+impl<S: Scalar> BlockProduct<'_, S> {
+    /// Writes the product to `out`, or adds it.
+    fn compute<const WIDTH: usize>(&self, out: &mut MatrixMut<'_, S>) {
         let ([rows, columns], strides) = (out.extents, self.left.strides);
         for first_row in (0..rows).step_by(BLOCK_ROWS) {
             let height = BLOCK_ROWS.min(rows - first_row);

@@ -38,8 +38,8 @@ vectorised! {
     }
 }
 
-/// Computes the outputs of all tokens, the states after the last token, and the states before each cell. `last_states` holds the
-/// initial states at the start.
+/// Computes the outputs of all tokens, the states after the last token, and the states before each cell: before every `chunk`
+/// tokens, as [`recurrence`](super::recurrence) stores them. `last_states` holds the initial states at the start.
 pub(crate) fn forward<S: Scalar>(
     extents: Extents,
     inputs: &Inputs<'_, S>,

@@ -3,7 +3,7 @@
 //! For many queries, scores are a matrix with a row for each key and a column, or *lane*, for each query. Every lane is a softmax of its
 //! own, so rows are combined element by element. Keys come in blocks: [`LaneSums`] has a reference score and the sum so far.
 //!
-//! For a few queries, scores are a row for each query. A row is computed in blocks of [`LANES`] scores. In the first and the last block
+//! For a few queries, scores are a row for each query. A row is computed in chunks of [`CHUNK`] scores. In the first and the last chunk
 //! with visible scores, hidden ones become minus infinity, whose exponential is zero. So no score is computed alone, and its place in the
 //! sums depends on its index only.
 
@@ -121,64 +121,64 @@ pub(crate) fn scale_rows<S: Scalar>(rows: &mut [S], factors: &[S]) {
     for_lanes!(factors.len(), scale_lanes(rows, factors));
 }
 
-/// Scores that are computed at once.
-pub(crate) const LANES: usize = 16;
+/// Scores of a row that are computed at once.
+pub(crate) const CHUNK: usize = 16;
 
-/// Hides all scores but `start..end`: makes them zero, or minus infinity in blocks that have visible scores. Returns these blocks.
+/// Hides all scores but `start..end`: makes them zero, or minus infinity in chunks that have visible scores. Returns these chunks.
 #[inline(always)]
 fn hide<S: Scalar>(row: &mut [S], start: usize, end: usize) -> &mut [S] {
     if start >= end {
         row.fill(S::ZERO);
         return &mut [];
     }
-    let (first, last) = block_range(row.len(), start, end);
+    let (first, last) = chunk_range(row.len(), start, end);
     row[..first].fill(S::ZERO);
     row[last..].fill(S::ZERO);
     row[first..start].fill(S::LOWEST);
-    let blocks = &mut row[first..last];
-    // Comparing every lane of the last block costs less than a loop over the hidden ones.
-    match blocks.as_chunks_mut::<LANES>() {
-        ([.., block], []) => {
-            let visible = end + LANES - last;
-            for (lane, score) in block.iter_mut().enumerate() {
-                *score = if lane < visible { *score } else { S::LOWEST };
+    let chunks = &mut row[first..last];
+    // Comparing every score of the last chunk costs less than a loop over the hidden ones.
+    match chunks.as_chunks_mut::<CHUNK>() {
+        ([.., chunk], []) => {
+            let visible = end + CHUNK - last;
+            for (index, score) in chunk.iter_mut().enumerate() {
+                *score = if index < visible { *score } else { S::LOWEST };
             }
         }
-        _ => blocks[end - first..].fill(S::LOWEST),
+        _ => chunks[end - first..].fill(S::LOWEST),
     }
-    blocks
+    chunks
 }
 
-/// The complete blocks around `start..end`.
+/// The complete chunks around `start..end`.
 #[inline(always)]
-fn block_range(length: usize, start: usize, end: usize) -> (usize, usize) {
-    (start / LANES * LANES, end.next_multiple_of(LANES).min(length))
+fn chunk_range(length: usize, start: usize, end: usize) -> (usize, usize) {
+    (start / CHUNK * CHUNK, end.next_multiple_of(CHUNK).min(length))
 }
 
-/// Calls `run` with every block; the last one is filled up with minus infinity.
+/// Calls `run` with every chunk; the last one is filled up with minus infinity.
 #[inline(always)]
-fn for_each_block<S: Scalar>(row: &mut [S], mut run: impl FnMut(&mut [S; LANES])) {
-    let (blocks, remainder) = row.as_chunks_mut();
-    blocks.iter_mut().for_each(&mut run);
+fn for_each_chunk<S: Scalar>(row: &mut [S], mut run: impl FnMut(&mut [S; CHUNK])) {
+    let (chunks, remainder) = row.as_chunks_mut();
+    chunks.iter_mut().for_each(&mut run);
     if !remainder.is_empty() {
-        let mut block = [S::LOWEST; LANES];
-        block[..remainder.len()].copy_from_slice(remainder);
-        run(&mut block);
-        remainder.copy_from_slice(&block[..remainder.len()]);
+        let mut chunk = [S::LOWEST; CHUNK];
+        chunk[..remainder.len()].copy_from_slice(remainder);
+        run(&mut chunk);
+        remainder.copy_from_slice(&chunk[..remainder.len()]);
     }
 }
 
-/// Combines lanes pair by pair.
+/// Combines the numbers of a chunk pair by pair.
 #[inline(always)]
-fn reduce<S: Copy>(mut lanes: [S; LANES], combine: impl Fn(S, S) -> S) -> S {
-    let mut half = LANES / 2;
+fn reduce<S: Copy>(mut numbers: [S; CHUNK], combine: impl Fn(S, S) -> S) -> S {
+    let mut half = CHUNK / 2;
     while half > 0 {
-        for lane in 0..half {
-            lanes[lane] = combine(lanes[lane], lanes[lane + half]);
+        for index in 0..half {
+            numbers[index] = combine(numbers[index], numbers[index + half]);
         }
         half /= 2;
     }
-    lanes[0]
+    numbers[0]
 }
 
 vectorised! {
@@ -186,16 +186,16 @@ vectorised! {
     /// the sum of the exponentials.
     pub(crate) fn exponentials<S>(row: &mut [S], start: usize, end: usize) -> (S, S) {
         let row = hide(row, start, end);
-        let mut maxima = [S::LOWEST; LANES];
-        for_each_block(row, |block| {
-            for (maximum, &score) in maxima.iter_mut().zip(&*block) {
+        let mut maxima = [S::LOWEST; CHUNK];
+        for_each_chunk(row, |chunk| {
+            for (maximum, &score) in maxima.iter_mut().zip(&*chunk) {
                 *maximum = score.larger(*maximum);
             }
         });
         let maximum = reduce(maxima, S::larger);
-        let mut sums = [S::ZERO; LANES];
-        for_each_block(row, |block| {
-            for (sum, score) in sums.iter_mut().zip(block) {
+        let mut sums = [S::ZERO; CHUNK];
+        for_each_chunk(row, |chunk| {
+            for (sum, score) in sums.iter_mut().zip(chunk) {
                 *score = (*score - maximum).exp();
                 *sum += *score;
             }
@@ -288,15 +288,15 @@ vectorised! {
         log_sum: S,
         output_dot: S,
     ) {
-        let (first, last) = if start < end { block_range(scores.len(), start, end) } else { (0, 0) };
+        let (first, last) = if start < end { chunk_range(scores.len(), start, end) } else { (0, 0) };
         gradients[..first].fill(S::ZERO);
         gradients[last..].fill(S::ZERO);
-        let (weights, weight_remainder) = hide(scores, start, end).as_chunks_mut::<LANES>();
-        let (gradients, gradient_remainder) = gradients[first..last].as_chunks_mut::<LANES>();
+        let (weights, weight_remainder) = hide(scores, start, end).as_chunks_mut::<CHUNK>();
+        let (gradients, gradient_remainder) = gradients[first..last].as_chunks_mut::<CHUNK>();
         for (weights, gradients) in weights.iter_mut().zip(gradients) {
-            for lane in 0..LANES {
-                weights[lane] = (weights[lane] - log_sum).exp();
-                gradients[lane] = weights[lane] * (gradients[lane] - output_dot);
+            for index in 0..CHUNK {
+                weights[index] = (weights[index] - log_sum).exp();
+                gradients[index] = weights[index] * (gradients[index] - output_dot);
             }
         }
         for (weight, gradient) in weight_remainder.iter_mut().zip(gradient_remainder) {

@@ -2,7 +2,8 @@
 //!
 //! A matrix is transposed in blocks of eight by eight, small enough for registers. The compiler would move such a block one
 //! number per cycle. Vector instructions that exchange halves, quarters and adjacent elements of two rows need three rounds for
-//! the block. So this is the only kernel written with intrinsics, for single precision where AVX is available.
+//! the block. So this kernel is written with intrinsics, for single precision where AVX is available. (Products on AMX are the only
+//! other kernel that is.)
 
 use crate::scalar::Scalar;
 

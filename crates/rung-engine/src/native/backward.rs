@@ -34,21 +34,25 @@ impl<S: Scalar> Record<S> {
                 pointwise::affine(&grad_out, factor, S::ZERO, out.write());
                 pass.add_gradient(x, out);
             }
-            Self::Binary { kind, left, right, shape, .. } => binary(pass, kind, &left, &right, &shape, &grad_out),
+            Self::Binary { kind, left, right, shape, .. } => {
+                binary_backward(pass, kind, &left, &right, &shape, &grad_out)
+            }
             Self::Sum { x, from, to, .. } => {
                 let mut out = pass.pool.take(from.size());
                 pointwise::broadcast(&to, &grad_out, &from, out.write());
                 pass.add_gradient(x, out);
             }
             Self::Product { left, transpose_left, right, transpose_right, .. } => {
-                matrix_product(pass, (&left, transpose_left), (&right, transpose_right), &grad_out);
+                product_backward(pass, (&left, transpose_left), (&right, transpose_right), &grad_out);
             }
             Self::Bias { bias, width, out } => {
-                add_rows(pass, bias, width, &grad_out);
+                add_bias_gradient(pass, bias, width, &grad_out);
                 // The product that the bias was added to takes the same gradient.
                 pass.add_gradient(out, grad_out);
             }
-            Self::Permute { x, shape, order, .. } => permute(pass, x, &shape, &order[..shape.len()], &grad_out),
+            Self::Permute { x, shape, order, .. } => {
+                permute_backward(pass, x, &shape, &order[..shape.len()], &grad_out)
+            }
             Self::Slice { x, shape, axis, range, .. } => {
                 let (outer, extent, inner) = shape.split_at_axis(axis);
                 let mut out = pass.pool.take_filled(shape.size(), S::ZERO);
@@ -86,7 +90,7 @@ impl<S: Scalar> Record<S> {
                 layout::cumulative_sum(extents, true, &grad_out, out.write());
                 pass.add_gradient(x, out);
             }
-            Self::Softmax { x, shape, result, .. } => softmax(pass, x, &shape, (&result, &grad_out)),
+            Self::Softmax { x, shape, result, .. } => softmax_backward(pass, x, &shape, (&result, &grad_out)),
             Self::Attention { extents, inputs, bias, result, log_sums, .. } => {
                 attention::backward(pass, extents, &inputs, bias.as_ref(), (&result, &log_sums, &grad_out));
             }
@@ -97,7 +101,7 @@ impl<S: Scalar> Record<S> {
                 attention::backward_tokens(pass, extents, &choice, &inputs, (&result, &log_sums, &grad_out));
             }
             Self::Norm { norm, x, weight, bias, statistics, .. } => {
-                normalise(pass, norm, &x, weight.as_ref(), bias, (&statistics, &grad_out));
+                norm_backward(pass, norm, &x, weight.as_ref(), bias, (&statistics, &grad_out));
             }
             Self::SiluGate { gate, x, .. } => {
                 let (mut grad_gate, mut grad_x) = (pass.pool.take(grad_out.len()), pass.pool.take(grad_out.len()));
@@ -106,10 +110,12 @@ impl<S: Scalar> Record<S> {
                 pass.add_gradient(x.grad_target, grad_x);
             }
             Self::Convolution { extents, padded, filters, bias, .. } => {
-                convolve(pass, extents, &padded, &filters, bias, &grad_out);
+                convolution_backward(pass, extents, &padded, &filters, bias, &grad_out);
             }
-            Self::GatedScan { extents, inputs, states, .. } => gated_scan(pass, extents, &inputs, &states, &grad_out),
-            Self::Rotary { x, shape, angles, .. } => rotary(pass, x, &shape, &angles, &grad_out),
+            Self::GatedScan { extents, inputs, states, .. } => {
+                gated_scan_backward(pass, extents, &inputs, &states, &grad_out)
+            }
+            Self::Rotary { x, shape, angles, .. } => rotary_backward(pass, x, &shape, &angles, &grad_out),
             Self::CrossEntropy { logits, targets, log_sums, .. } => {
                 let mut out = pass.pool.take(logits.shape.size());
                 let targets = &pass.indices[targets];
@@ -152,7 +158,7 @@ impl<S: Scalar> Record<S> {
 }
 
 /// Gradient of a softmax, from its result and the gradient of its result.
-fn softmax<S: Scalar>(
+fn softmax_backward<S: Scalar>(
     pass: &mut BackwardPass<'_, S>,
     x: GradientTarget,
     shape: &Shape,
@@ -167,7 +173,7 @@ fn softmax<S: Scalar>(
     pass.add_gradient(x, out);
 }
 
-fn rotary<S: Scalar>(
+fn rotary_backward<S: Scalar>(
     pass: &mut BackwardPass<'_, S>,
     x: GradientTarget,
     shape: &Shape,
@@ -181,7 +187,7 @@ fn rotary<S: Scalar>(
     pass.add_gradient(x, out);
 }
 
-fn gated_scan<S: Scalar>(
+fn gated_scan_backward<S: Scalar>(
     pass: &mut BackwardPass<'_, S>,
     extents: gated::Extents,
     inputs: &[Tensor<S>; 3],
@@ -206,7 +212,7 @@ fn add_reduced_gradient<S: Scalar>(pass: &mut BackwardPass<'_, S>, x: &Tensor<S>
     pass.add_gradient(x.grad_target, out);
 }
 
-fn binary<S: Scalar>(
+fn binary_backward<S: Scalar>(
     pass: &mut BackwardPass<'_, S>,
     kind: Binary,
     left: &Tensor<S>,
@@ -251,7 +257,7 @@ fn scale<S: Scalar>(pass: &BackwardPass<'_, S>, x: &[S], factor: S) -> Buffer<S>
 }
 
 /// Adds the sum of all rows to the gradient of a bias.
-fn add_rows<S: Scalar>(pass: &mut BackwardPass<'_, S>, bias: GradientTarget, width: usize, rows: &[S]) {
+fn add_bias_gradient<S: Scalar>(pass: &mut BackwardPass<'_, S>, bias: GradientTarget, width: usize, rows: &[S]) {
     pass.update_gradient(bias, width, |out, is_new| {
         if is_new {
             out.fill(S::ZERO);
@@ -260,7 +266,7 @@ fn add_rows<S: Scalar>(pass: &mut BackwardPass<'_, S>, bias: GradientTarget, wid
     });
 }
 
-fn permute<S: Scalar>(
+fn permute_backward<S: Scalar>(
     pass: &mut BackwardPass<'_, S>,
     x: GradientTarget,
     shape: &Shape,
@@ -326,7 +332,7 @@ impl BatchedProduct {
 }
 
 /// Gradients of a matrix product.
-fn matrix_product<S: Scalar>(
+fn product_backward<S: Scalar>(
     pass: &mut BackwardPass<'_, S>,
     (left, transpose_left): (&Tensor<S>, bool),
     (right, transpose_right): (&Tensor<S>, bool),
@@ -365,7 +371,7 @@ fn matrix_product<S: Scalar>(
     });
 }
 
-fn normalise<S: Scalar>(
+fn norm_backward<S: Scalar>(
     pass: &mut BackwardPass<'_, S>,
     norm: norm::Norm,
     x: &Tensor<S>,
@@ -394,11 +400,11 @@ fn normalise<S: Scalar>(
         pass.add_gradient(Tensor::grad_target_or_none(weight), grad_weight);
         pass.add_gradient(bias, grad_bias);
     } else {
-        add_rows(pass, bias, width, grad_out);
+        add_bias_gradient(pass, bias, width, grad_out);
     }
 }
 
-fn convolve<S: Scalar>(
+fn convolution_backward<S: Scalar>(
     pass: &mut BackwardPass<'_, S>,
     extents: convolution::Extents,
     padded: &Tensor<S>,

@@ -1,4 +1,4 @@
-//! One training step on all cores.
+//! The gradient of a training step on all cores.
 //!
 //! The items of a batch are divided into one range per thread, and each thread runs the complete forward and backward pass of its
 //! range with an executor of its own. The threads share the weights, which are read-only, and synchronise once, to add up their
@@ -22,7 +22,7 @@ use crate::scalar::Scalar;
 use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
-/// Why a step failed.
+/// Why the gradient of a step could not be computed.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
     /// The loss or a gradient is not finite.
@@ -100,7 +100,12 @@ impl<S: Scalar> DataParallel<S> {
     ///
     /// # Errors
     /// If the loss or a gradient is not finite. The step is then run once more to find the first operation with such a result.
-    pub fn step<F>(&mut self, weights: &Parameters<S>, items: usize, loss: F) -> Result<StepOutcome, StepError>
+    pub fn compute_gradient<F>(
+        &mut self,
+        weights: &Parameters<S>,
+        items: usize,
+        loss: F,
+    ) -> Result<StepOutcome, StepError>
     where
         F: Fn(&Native<S>, Range<usize>) -> Tensor<S> + Sync,
     {

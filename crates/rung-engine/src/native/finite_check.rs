@@ -20,7 +20,7 @@ pub struct NonFinite {
 #[derive(Default)]
 pub(crate) struct FiniteCheck {
     pub(crate) scopes: Vec<String>,
-    pub(crate) first_fault: Option<NonFinite>,
+    pub(crate) first_non_finite: Option<NonFinite>,
 }
 
 impl FiniteCheck {
@@ -31,9 +31,9 @@ impl FiniteCheck {
         scope: Option<&str>,
         pass: &'static str,
     ) {
-        if self.first_fault.is_none() && !all_finite(values) {
+        if self.first_non_finite.is_none() && !all_finite(values) {
             let scope = scope.map_or_else(|| self.scope_name(), str::to_owned);
-            self.first_fault = Some(NonFinite { scope, operation, pass });
+            self.first_non_finite = Some(NonFinite { scope, operation, pass });
         }
     }
 

@@ -29,20 +29,21 @@ pub(super) struct WorkerPool {
 
 /// What the threads of a pool share.
 struct SharedState {
-    job: Mutex<Job>,
+    call: Mutex<CurrentCall>,
     work_ready: Condvar,
     finished: Condvar,
     /// Number of calls so far; a thread runs the work once for each.
     round: AtomicU64,
-    /// Threads that have not finished the present call. Both counters are changed only under the lock of the job; waiting threads
-    /// poll them without it, and then read the job under the lock.
+    /// Threads that have not finished the current call. Both counters are changed only under the lock of `call`; waiting threads poll
+    /// them without it, and then read `call` under the lock.
     busy: AtomicUsize,
 }
 
-/// The work of the present call.
-struct Job {
+/// The work of the current call, and a panic in it.
+struct CurrentCall {
     work: Option<&'static Work<'static>>,
     panic: Option<Box<dyn Any + Send>>,
+    /// Whether the pool is dropped.
     closing: bool,
 }
 
@@ -57,8 +58,8 @@ fn spin_until(mut condition: impl FnMut() -> bool) {
 }
 
 impl SharedState {
-    fn lock(&self) -> MutexGuard<'_, Job> {
-        self.job.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, CurrentCall> {
+        self.call.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn round(&self) -> u64 {
@@ -74,20 +75,20 @@ impl SharedState {
         let mut finished_round = 0;
         loop {
             spin_until(|| self.round() != finished_round);
-            let mut job = self.lock();
-            while self.round() == finished_round && !job.closing {
-                job = self.work_ready.wait(job).unwrap_or_else(PoisonError::into_inner);
+            let mut call = self.lock();
+            while self.round() == finished_round && !call.closing {
+                call = self.work_ready.wait(call).unwrap_or_else(PoisonError::into_inner);
             }
-            if job.closing {
+            if call.closing {
                 return;
             }
             finished_round = self.round();
-            let work = job.work.expect("a call has work");
-            drop(job);
+            let work = call.work.expect("a call has work");
+            drop(call);
             let outcome = catch_unwind(AssertUnwindSafe(|| work(index)));
-            let mut job = self.lock();
+            let mut call = self.lock();
             if let Err(panic) = outcome {
-                job.panic = Some(panic);
+                call.panic = Some(panic);
             }
             if self.busy.fetch_sub(1, Ordering::AcqRel) == 1 {
                 self.finished.notify_one();
@@ -103,7 +104,7 @@ impl WorkerPool {
     /// If the system cannot start the threads.
     pub(super) fn new(threads: usize) -> Self {
         let shared = Arc::new(SharedState {
-            job: Mutex::new(Job { work: None, panic: None, closing: false }),
+            call: Mutex::new(CurrentCall { work: None, panic: None, closing: false }),
             work_ready: Condvar::new(),
             finished: Condvar::new(),
             round: AtomicU64::new(0),
@@ -136,21 +137,21 @@ impl WorkerPool {
         // `&mut self` prevents a second call until then.
         let static_work = unsafe { std::mem::transmute::<&Work<'_>, &'static Work<'static>>(work) };
         {
-            let mut job = self.shared.lock();
-            job.work = Some(static_work);
+            let mut call = self.shared.lock();
+            call.work = Some(static_work);
             self.shared.busy.store(self.threads.len(), Ordering::Release);
             self.shared.round.fetch_add(1, Ordering::AcqRel);
         }
         self.shared.work_ready.notify_all();
         let own_result = catch_unwind(AssertUnwindSafe(|| work(0)));
         spin_until(|| self.shared.busy() == 0);
-        let mut job = self.shared.lock();
+        let mut call = self.shared.lock();
         while self.shared.busy() > 0 {
-            job = self.shared.finished.wait(job).unwrap_or_else(PoisonError::into_inner);
+            call = self.shared.finished.wait(call).unwrap_or_else(PoisonError::into_inner);
         }
-        job.work = None;
-        let other_panic = job.panic.take();
-        drop(job);
+        call.work = None;
+        let other_panic = call.panic.take();
+        drop(call);
         if let Some(panic) = own_result.err().or(other_panic) {
             resume_unwind(panic);
         }

@@ -122,15 +122,15 @@ pub enum Decay<'a, T> {
 /// Rounding to few bits: to one of `2^bits` evenly spaced values from `-range` up.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Rounding {
-    /// Bits per element, from 1 to [`Rounding::MOST_BITS`].
+    /// Bits per element, from 1 to [`Rounding::MAX_BITS`].
     pub bits: u32,
     /// The largest magnitude that a number can have.
     pub range: f64,
 }
 
 impl Rounding {
-    /// The most bits: single precision has no more.
-    pub const MOST_BITS: u32 = 24;
+    /// Upper limit of `bits`: single precision has no more.
+    pub const MAX_BITS: u32 = 24;
 
     /// The nearest of the `2^bits` levels.
     #[inline(always)]
@@ -160,7 +160,8 @@ pub struct AccumulatorRounding {
 
 /// The inputs of a linear recurrence over a matrix state.
 ///
-/// With decay `a = exp(g)` and without `beta`, the state is `S <- a S + k v'` and the output `o = S' q`. With `beta` the write
+/// With queries `q`, keys `k`, values `v`, decay `a = exp(g)` (`'` is the transpose) and without `beta`, the state is
+/// `S <- a S + k v'` and the output `o = S' q`. With `beta` the write
 /// is that of the delta rule: `S <- a S`, then `S <- S + beta k (v - S' k)'`. This covers linear attention and `DeltaNet` (no decay),
 /// `RetNet`, Mamba-2 and Gated `DeltaNet` (scalar decay), and GLA (vector decay). Queries are used as given; scale them first.
 ///

@@ -128,7 +128,7 @@ impl Axis {
         match self.scale {
             Scale::Linear | Scale::Integer => linear(self.low, value, self.high),
             Scale::Log2 | Scale::Log10 => linear(self.low.ln(), value.ln(), self.high.ln()),
-            Scale::LinearThenLog { knee } if !self.bends(knee) => linear(self.low, value, self.high),
+            Scale::LinearThenLog { knee } if !self.knee_is_inside(knee) => linear(self.low, value, self.high),
             Scale::LinearThenLog { knee } => {
                 let linear_fraction = MIN_LINEAR_FRACTION.max(linear(self.low, knee, self.high));
                 if value <= knee {
@@ -141,7 +141,7 @@ impl Axis {
     }
 
     /// Whether the knee is inside the range; otherwise the whole scale is linear.
-    fn bends(&self, knee: f64) -> bool {
+    fn knee_is_inside(&self, knee: f64) -> bool {
         knee > 0.0 && self.low < knee && knee < self.high
     }
 
@@ -153,7 +153,7 @@ impl Axis {
             Scale::Integer => integer_ticks(self.low, self.high, max),
             Scale::Log2 => power_ticks(2, self.low, self.high, max),
             Scale::Log10 => power_ticks(10, self.low, self.high, max),
-            Scale::LinearThenLog { knee } if !self.bends(knee) => linear_ticks(self.low, self.high, max),
+            Scale::LinearThenLog { knee } if !self.knee_is_inside(knee) => linear_ticks(self.low, self.high, max),
             Scale::LinearThenLog { knee } => linear_then_log_ticks(self.low, knee, self.high, max),
         }
     }
@@ -180,13 +180,13 @@ impl Axis {
 
     /// The ticks without those that would overlap the previous one.
     fn without_overlaps(&self, ticks: Vec<Tick>) -> Vec<Tick> {
-        let mut separate: Vec<Tick> = Vec::with_capacity(ticks.len());
+        let mut kept_ticks: Vec<Tick> = Vec::with_capacity(ticks.len());
         for tick in ticks {
-            if separate.last().is_none_or(|last| self.fit_together(last, &tick)) {
-                separate.push(tick);
+            if kept_ticks.last().is_none_or(|last| self.fit_together(last, &tick)) {
+                kept_ticks.push(tick);
             }
         }
-        separate
+        kept_ticks
     }
 }
 

@@ -1,6 +1,6 @@
 //! The dot chart: a row for each name, and dots at numbers along a horizontal axis.
 //!
-//! It is for categories without an order: mixers, patterns of layers, kinds of training. Every series has a colour and a mark; a dot can
+//! It is for categories without an order: mixers, patterns of layers, kinds of training. Every series has a colour and a marker; a dot can
 //! have a spread. An open dot marks a result that needs attention, for example because it contradicts a prediction.
 //!
 //! ```
@@ -39,7 +39,7 @@ pub struct Dot {
     pub value: f64,
     /// Lower and upper end of the spread.
     pub spread: Option<(f64, f64)>,
-    /// Whether the mark is drawn as an outline.
+    /// Whether the marker is drawn as an outline.
     pub open: bool,
 }
 
@@ -92,7 +92,10 @@ impl DotChart {
     fn legend(&self) -> Legend {
         let evidence = self.evidence.map(|evidence| format!(" ({evidence})")).unwrap_or_default();
         let entry = |(index, (name, _)): (usize, &(String, Vec<Dot>))| LegendEntry {
-            key: LegendKey::Line { stroke: None, mark: Some((MarkerShape::of_series(index), palette::series(index))) },
+            key: LegendKey::Line {
+                stroke: None,
+                marker: Some((MarkerShape::of_series(index), palette::series_colour(index))),
+            },
             name: format!("{name}{evidence}"),
         };
         Legend::new(self.series.iter().enumerate().map(entry).collect(), WIDTH - 2.0 * MARGIN)
@@ -141,7 +144,7 @@ impl Chart for DotChart {
             row_top += height;
         }
         for (index, (name, dots)) in self.series.iter().enumerate() {
-            let (colour, mark) = (palette::series(index), MarkerShape::of_series(index));
+            let (colour, marker) = (palette::series_colour(index), MarkerShape::of_series(index));
             let offset = (index as f64 - (self.series.len() as f64 - 1.0) / 2.0) * SERIES_OFFSET;
             svg.group(name, |svg| {
                 for dot in dots {
@@ -151,7 +154,7 @@ impl Chart for DotChart {
                     if let Some((low, high)) = dot.spread.and_then(|(low, high)| pixel(low).zip(pixel(high))) {
                         svg.line((low, y), (high, y), &Stroke::new(colour, 1.5));
                     }
-                    if dot.open { mark.draw_open(svg, (x, y), colour) } else { mark.draw(svg, (x, y), colour) }
+                    if dot.open { marker.draw_open(svg, (x, y), colour) } else { marker.draw(svg, (x, y), colour) }
                 }
             });
         }

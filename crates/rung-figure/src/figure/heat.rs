@@ -221,9 +221,9 @@ impl Chart for HeatMap {
             None => self.title.clone(),
         };
         let heading = Heading::new(&title);
-        let label = TextStyle::new(LABEL_FONT_SIZE);
-        let names = self.rows.iter().map(|name| label.width(name)).fold(0.0, f64::max);
-        let left = MARGIN + 20.0 + names.min(240.0) + 8.0;
+        let label_style = TextStyle::new(LABEL_FONT_SIZE);
+        let widest_row_name = self.rows.iter().map(|name| label_style.width(name)).fold(0.0, f64::max);
+        let left = MARGIN + 20.0 + widest_row_name.min(240.0) + 8.0;
         let top = MARGIN + heading.height() + 8.0;
         let (rows, columns) = (self.rows.len().max(1), self.columns.len().max(1));
         let width = (WIDTH - MARGIN - left).max(40.0) / columns as f64;
@@ -232,10 +232,10 @@ impl Chart for HeatMap {
         let height = (560.0 / rows as f64).clamp(2.0, if detailed { 54.0 } else { 26.0 });
         let plot = Area::new(left, top, width * columns as f64, height * rows as f64);
         let note = text::wrap(&self.note, LABEL_FONT_SIZE, false, WIDTH - 2.0 * MARGIN);
-        let widest = self.columns.iter().map(|name| label.width(name)).fold(0.0, f64::max) + 6.0;
+        let widest_column_name = self.columns.iter().map(|name| label_style.width(name)).fold(0.0, f64::max) + 6.0;
         // Names that are wider than their columns are written vertically.
-        let vertical_names = widest > width;
-        let names_height = if vertical_names { widest.min(160.0) } else { 15.0 };
+        let vertical_names = widest_column_name > width;
+        let names_height = if vertical_names { widest_column_name.min(160.0) } else { 15.0 };
         let axis_height = names_height + 27.0;
         let note_height = if self.note.is_empty() { 0.0 } else { 10.0 + 15.0 * note.len() as f64 };
         let mut svg = Svg::new(WIDTH, plot.bottom() + axis_height + note_height + MARGIN);
@@ -258,24 +258,24 @@ impl Chart for HeatMap {
         let step = stride(rows, plot.height, 13.0);
         for (row, name) in self.rows.iter().enumerate().step_by(step) {
             let middle = plot.y + (row as f64 + 0.5) * height + 4.0;
-            svg.text((plot.x - 6.0, middle), name, &label.anchored(Anchor::End));
+            svg.text((plot.x - 6.0, middle), name, &label_style.anchored(Anchor::End));
         }
-        let step = stride(columns, plot.width, if vertical_names { 13.0 } else { widest });
+        let step = stride(columns, plot.width, if vertical_names { 13.0 } else { widest_column_name });
         for (column, name) in self.columns.iter().enumerate().step_by(step) {
             let middle = plot.x + (column as f64 + 0.5) * width;
             if vertical_names {
-                svg.text((middle + 4.0, plot.bottom() + 5.0), name, &label.anchored(Anchor::End).upwards());
+                svg.text((middle + 4.0, plot.bottom() + 5.0), name, &label_style.anchored(Anchor::End).upwards());
             } else {
-                svg.text((middle, plot.bottom() + 15.0), name, &label.anchored(Anchor::Middle));
+                svg.text((middle, plot.bottom() + 15.0), name, &label_style.anchored(Anchor::Middle));
             }
         }
-        let below = (plot.x + plot.width / 2.0, plot.bottom() + names_height + 19.0);
-        svg.text(below, &self.column_title, &TextStyle::new(12.0).anchored(Anchor::Middle));
-        let beside = (MARGIN + 10.0, plot.y + plot.height / 2.0);
-        svg.text(beside, &self.row_title, &TextStyle::new(12.0).anchored(Anchor::Middle).upwards());
+        let column_title_position = (plot.x + plot.width / 2.0, plot.bottom() + names_height + 19.0);
+        svg.text(column_title_position, &self.column_title, &TextStyle::new(12.0).anchored(Anchor::Middle));
+        let row_title_position = (MARGIN + 10.0, plot.y + plot.height / 2.0);
+        svg.text(row_title_position, &self.row_title, &TextStyle::new(12.0).anchored(Anchor::Middle).upwards());
         for (index, line) in note.iter().enumerate().filter(|_| !self.note.is_empty()) {
             let baseline = (MARGIN, plot.bottom() + axis_height + 14.0 + 15.0 * index as f64);
-            svg.text(baseline, line, &label.coloured(MUTED));
+            svg.text(baseline, line, &label_style.coloured(MUTED));
         }
         svg.finish(&format!("Heat map. {title}"))
     }

@@ -5,12 +5,12 @@
 //! connected to it by a leader line.
 //!
 //! ```
-//! use rung_figure::figure::label::{Label, overlaps, place};
+//! use rung_figure::figure::label::{Label, overlap_count, place};
 //! use rung_figure::figure::svg::Area;
 //!
 //! let labels = [(50.0, 50.0), (52.0, 51.0)].map(|point| Label { point, text: "a model".to_owned() });
 //! let placed = place(&labels, 12.0, 4.0, Area::new(0.0, 0.0, 200.0, 100.0));
-//! assert_eq!((placed.len(), overlaps(&placed)), (2, 0));
+//! assert_eq!((placed.len(), overlap_count(&placed)), (2, 0));
 //! ```
 
 use super::svg::Area;
@@ -70,8 +70,9 @@ pub fn place(labels: &[Label], size: f64, radius: f64, bounds: Area) -> Vec<Plac
 }
 
 /// The number of pairs of labels that overlap: 0, unless there are far too many points.
-pub fn overlaps(placed: &[PlacedLabel]) -> usize {
-    let pairs = |index: usize| placed[..index].iter().filter(|other| overlap(placed[index].area, other.area)).count();
+pub fn overlap_count(placed: &[PlacedLabel]) -> usize {
+    let pairs =
+        |index: usize| placed[..index].iter().filter(|other| areas_overlap(placed[index].area, other.area)).count();
     (0..placed.len()).map(pairs).sum()
 }
 
@@ -114,26 +115,26 @@ fn candidates(label: &Label, size: f64, radius: f64, bounds: Area) -> Vec<Placed
 fn cost(candidate: &PlacedLabel, own_index: usize, points: &[Area], placed: &[Option<PlacedLabel>]) -> usize {
     let mut sum = 0;
     for (index, point) in points.iter().enumerate() {
-        let crossed = candidate.leader.is_some_and(|leader| index != own_index && crosses(*point, leader));
-        sum += 90 * usize::from(overlap(candidate.area, *point)) + 60 * usize::from(crossed);
+        let crossed = candidate.leader.is_some_and(|leader| index != own_index && segment_crosses(*point, leader));
+        sum += 90 * usize::from(areas_overlap(candidate.area, *point)) + 60 * usize::from(crossed);
     }
     for other in placed.iter().flatten() {
-        sum += 1000 * usize::from(overlap(candidate.area, other.area));
-        sum += 90 * usize::from(candidate.leader.is_some_and(|leader| crosses(other.area, leader)));
+        sum += 1000 * usize::from(areas_overlap(candidate.area, other.area));
+        sum += 90 * usize::from(candidate.leader.is_some_and(|leader| segment_crosses(other.area, leader)));
         if let Some(leader) = other.leader {
-            sum += 90 * usize::from(crosses(candidate.area, leader));
+            sum += 90 * usize::from(segment_crosses(candidate.area, leader));
             sum += 10 * usize::from(candidate.leader.is_some_and(|own_leader| segments_cross(own_leader, leader)));
         }
     }
     sum
 }
 
-fn overlap(first: Area, second: Area) -> bool {
+fn areas_overlap(first: Area, second: Area) -> bool {
     first.x < second.right() && second.x < first.right() && first.y < second.bottom() && second.y < first.bottom()
 }
 
 /// Whether a segment passes through an area (clipping by Liang and Barsky).
-fn crosses(area: Area, ((x1, y1), (x2, y2)): Segment) -> bool {
+fn segment_crosses(area: Area, ((x1, y1), (x2, y2)): Segment) -> bool {
     let (dx, dy) = (x2 - x1, y2 - y1);
     let (mut from, mut to) = (0.0_f64, 1.0_f64);
     for (step, distance) in [(-dx, x1 - area.x), (dx, area.right() - x1), (-dy, y1 - area.y), (dy, area.bottom() - y1)]
@@ -168,7 +169,7 @@ mod tests {
             (0..40).map(|index| Label { point: point(index), text: format!("model {index}") }).collect();
         let bounds = Area::new(0.0, 0.0, 900.0, 600.0);
         let placed = place(&labels, 13.0, 5.0, bounds);
-        assert_eq!((placed.len(), overlaps(&placed)), (40, 0));
+        assert_eq!((placed.len(), overlap_count(&placed)), (40, 0));
         let inside = |label: &PlacedLabel| label.area.x > 0.0 && label.area.right() < 900.0;
         assert!(placed.iter().all(inside));
         assert!(place(&[], 13.0, 5.0, bounds).is_empty());
@@ -178,14 +179,18 @@ mod tests {
     fn a_label_wider_than_the_bounds_is_placed_on_its_point() {
         let label = Label { point: (20.0, 20.0), text: "much wider than the page".to_owned() };
         let placed = place(&[label], 13.0, 5.0, Area::new(0.0, 0.0, 40.0, 40.0));
-        assert!(placed[0].leader.is_none() && overlaps(&placed) == 0);
+        assert!(placed[0].leader.is_none() && overlap_count(&placed) == 0);
     }
 
     #[test]
     fn crossings_of_segments_and_areas_are_detected() {
         let area = Area::new(10.0, 10.0, 10.0, 10.0);
-        assert!(crosses(area, ((0.0, 15.0), (30.0, 15.0))) && !crosses(area, ((0.0, 5.0), (30.0, 5.0))));
-        assert!(crosses(area, ((15.0, 0.0), (15.0, 30.0))) && !crosses(area, ((0.0, 0.0), (5.0, 30.0))));
+        assert!(
+            segment_crosses(area, ((0.0, 15.0), (30.0, 15.0))) && !segment_crosses(area, ((0.0, 5.0), (30.0, 5.0)))
+        );
+        assert!(
+            segment_crosses(area, ((15.0, 0.0), (15.0, 30.0))) && !segment_crosses(area, ((0.0, 0.0), (5.0, 30.0)))
+        );
         assert!(segments_cross(((0.0, 0.0), (2.0, 2.0)), ((0.0, 2.0), (2.0, 0.0))));
         assert!(!segments_cross(((0.0, 0.0), (1.0, 0.0)), ((0.0, 1.0), (1.0, 1.0))));
     }

@@ -1,4 +1,4 @@
-//! The legend: the meaning of colours and marks.
+//! The legend: the meaning of colours and markers.
 //!
 //! It is laid out before it is drawn, because the layout of a chart depends on its number of lines. Entries are side by side and wrap.
 
@@ -26,17 +26,17 @@ pub enum MarkerShape {
 }
 
 impl MarkerShape {
-    /// The mark of the `index`th series.
+    /// The marker of the `index`th series.
     pub fn of_series(index: usize) -> Self {
         [Self::Circle, Self::Square, Self::Diamond, Self::Triangle][index % 4]
     }
 
-    /// Draws the mark around a point.
+    /// Draws the marker around a point.
     pub fn draw(self, svg: &mut Svg, centre: (f64, f64), colour: Colour) {
         self.paint(svg, centre, &Paint { fill: Some(colour), stroke: Some(Stroke::new(BACKGROUND, 1.0)) });
     }
 
-    /// Draws the outline of the mark around a point.
+    /// Draws the outline of the marker around a point.
     pub fn draw_open(self, svg: &mut Svg, centre: (f64, f64), colour: Colour) {
         self.paint(svg, centre, &Paint { fill: Some(BACKGROUND), stroke: Some(Stroke::new(colour, 1.6)) });
     }
@@ -55,17 +55,17 @@ impl MarkerShape {
     }
 }
 
-/// The sample of a colour, line or mark before the name of an entry.
+/// The sample of a colour, line or marker before the name of an entry.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum LegendKey {
     /// A filled box.
     Area(Fill),
-    /// A short line, a mark, or both.
+    /// A short line, a marker, or both.
     Line {
         /// The line, if points are joined.
         stroke: Option<Stroke>,
-        /// The mark, if points are marked, and its colour.
-        mark: Option<(MarkerShape, Colour)>,
+        /// The marker, if points are marked, and its colour.
+        marker: Option<(MarkerShape, Colour)>,
     },
     /// A short vertical line.
     Tick,
@@ -127,12 +127,12 @@ fn draw_key(svg: &mut Svg, key: &LegendKey, x: f64, middle: f64) {
             texture::fill(svg, area, fill);
             svg.rect(area, &Paint::stroke(Stroke::new(TEXT_COLOUR, 0.8)));
         }
-        LegendKey::Line { stroke, mark } => {
+        LegendKey::Line { stroke, marker } => {
             if let Some(stroke) = stroke {
                 svg.line((x, middle), (x + KEY_WIDTH, middle), stroke);
             }
-            if let Some((mark, colour)) = mark {
-                mark.draw(svg, (x + KEY_WIDTH / 2.0, middle), *colour);
+            if let Some((marker, colour)) = marker {
+                marker.draw(svg, (x + KEY_WIDTH / 2.0, middle), *colour);
             }
         }
         LegendKey::Tick => {

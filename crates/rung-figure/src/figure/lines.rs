@@ -1,7 +1,7 @@
 //! The line chart: series of points over two axes.
 //!
 //! A point can have a spread, and axes are linear or logarithmic. A series can have [`Evidence`]; then the legend names it, and if it is the
-//! only series with that evidence it has the evidence's colour and mark. All other series get colours, marks and dashes in order.
+//! only series with that evidence it has the evidence's colour and marker. All other series get colours, markers and dashes in order.
 //!
 //! Points that a scale cannot show (zero or less on a logarithmic axis, a number that is not finite) break the line and are not drawn; the
 //! CSV still has them.
@@ -59,7 +59,7 @@ impl Point {
 pub enum SeriesStyle {
     /// A line through the points.
     Line,
-    /// Marks at the points.
+    /// Markers at the points.
     Points,
     /// Both.
     LineAndPoints,
@@ -87,12 +87,12 @@ impl Series {
         Self { name: name.into(), points, style: SeriesStyle::Line, evidence: None, x_offset: 0.0 }
     }
 
-    /// Marks.
+    /// Markers.
     pub fn points(name: impl Into<String>, points: Vec<Point>) -> Self {
         Self { style: SeriesStyle::Points, ..Self::line(name, points) }
     }
 
-    /// A line with marks.
+    /// A line with markers.
     pub fn line_and_points(name: impl Into<String>, points: Vec<Point>) -> Self {
         Self { style: SeriesStyle::LineAndPoints, ..Self::line(name, points) }
     }
@@ -204,17 +204,21 @@ impl LineChart {
         let mut indices = skipped..;
         let pen = |series: &Series| match series.evidence {
             Some(evidence) if only_of_its_evidence(series) => {
-                let mark = match evidence {
+                let marker = match evidence {
                     Evidence::Proved => MarkerShape::Square,
                     Evidence::Constructed => MarkerShape::Diamond,
                     Evidence::Measured => MarkerShape::Circle,
                 };
-                SeriesPen { colour: palette::evidence(evidence), mark, dash: "" }
+                SeriesPen { colour: palette::evidence_colour(evidence), marker, dash: "" }
             }
             _ => {
                 let index = indices.next().unwrap_or_default();
                 let dash = DASHES[(index - skipped) % DASHES.len()];
-                SeriesPen { colour: palette::series(index), mark: MarkerShape::of_series(index - skipped), dash }
+                SeriesPen {
+                    colour: palette::series_colour(index),
+                    marker: MarkerShape::of_series(index - skipped),
+                    dash,
+                }
             }
         };
         self.series.iter().map(pen).collect()
@@ -224,8 +228,8 @@ impl LineChart {
         let entry = |(series, pen): (&Series, &SeriesPen)| {
             let evidence = series.evidence.map(|evidence| format!(" ({evidence})")).unwrap_or_default();
             let stroke = (series.style != SeriesStyle::Points).then(|| pen.stroke());
-            let mark = (series.style != SeriesStyle::Line).then_some((pen.mark, pen.colour));
-            LegendEntry { key: LegendKey::Line { stroke, mark }, name: format!("{}{evidence}", series.name) }
+            let marker = (series.style != SeriesStyle::Line).then_some((pen.marker, pen.colour));
+            LegendEntry { key: LegendKey::Line { stroke, marker }, name: format!("{}{evidence}", series.name) }
         };
         Legend::new(self.series.iter().zip(pens).map(entry).collect(), WIDTH - 2.0 * MARGIN)
     }
@@ -233,10 +237,10 @@ impl LineChart {
 
 const DASHES: [&str; 4] = ["", "7 4", "2 4", "9 4 2 4"];
 
-/// Colour, mark and dashes of a series.
+/// Colour, marker and dashes of a series.
 struct SeriesPen {
     colour: Colour,
-    mark: MarkerShape,
+    marker: MarkerShape,
     dash: &'static str,
 }
 
@@ -325,7 +329,7 @@ impl PlotArea {
         }
         if series.style != SeriesStyle::Line {
             let pixels = series.points.iter().filter_map(|point| self.pixel(point.x, point.y, series.x_offset));
-            pixels.filter(|pixel| self.contains(*pixel)).for_each(|pixel| pen.mark.draw(svg, pixel, pen.colour));
+            pixels.filter(|pixel| self.contains(*pixel)).for_each(|pixel| pen.marker.draw(svg, pixel, pen.colour));
         }
     }
 

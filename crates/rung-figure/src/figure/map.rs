@@ -118,7 +118,7 @@ pub struct Marker {
 }
 
 impl Marker {
-    /// A mark where impossibility begins by the papers' formula.
+    /// A marker where impossibility begins by the papers' formula.
     pub fn papers(tokens_log2: f64) -> Self {
         Self { tokens_log2, label: "papers".to_owned() }
     }
@@ -130,19 +130,19 @@ impl Marker {
 pub struct HopRow {
     /// The number of hops.
     pub hops: u32,
-    /// Spans, drawn in order.
+    /// The ranges, drawn in order.
     pub ranges: Vec<ContextRange>,
-    /// A mark to compare with.
+    /// A marker to compare with.
     pub marker: Option<Marker>,
 }
 
 impl HopRow {
-    /// A row without a mark.
+    /// A row without a marker.
     pub fn new(hops: u32, ranges: Vec<ContextRange>) -> Self {
         Self { hops, ranges, marker: None }
     }
 
-    /// The same row with a mark.
+    /// The same row with a marker.
     pub fn with_marker(self, marker: Marker) -> Self {
         Self { marker: Some(marker), ..self }
     }
@@ -156,7 +156,7 @@ pub struct HopMap {
     pub title: String,
     /// One row for each number of hops, in any order.
     pub rows: Vec<HopRow>,
-    /// Base-two logarithm of the largest number of tokens. By default all finite ends and marks are shown.
+    /// Base-two logarithm of the largest number of tokens. By default all finite ends and markers are shown.
     pub max_log2: Option<f64>,
 }
 
@@ -188,8 +188,8 @@ impl HopMap {
         }
         let ends =
             self.rows.iter().flat_map(|row| row.ranges.iter().flat_map(|range| [range.from_log2, range.to_log2]));
-        let marks = self.rows.iter().filter_map(|row| row.marker.as_ref().map(|marker| marker.tokens_log2));
-        let last_end = ends.chain(marks).filter(|end| end.is_finite()).fold(0.0, f64::max);
+        let markers = self.rows.iter().filter_map(|row| row.marker.as_ref().map(|marker| marker.tokens_log2));
+        let last_end = ends.chain(markers).filter(|end| end.is_finite()).fold(0.0, f64::max);
         // Some space to the right of the last boundary, so that the range that begins there can be labelled. A compressed axis needs more.
         let factor = if last_end > LINEAR_LIMIT_LOG2 / 1.25 { 2.0 } else { 1.25 };
         (last_end * factor).clamp(KNEE_LOG2, MAX_LOG2)
@@ -213,7 +213,7 @@ impl HopMap {
             .into_iter()
             .filter(|(verdict, _)| occurs(*verdict))
             .map(|(verdict, name)| LegendEntry {
-                key: LegendKey::Area(palette::verdict(verdict)),
+                key: LegendKey::Area(palette::verdict_fill(verdict)),
                 name: name.to_owned(),
             })
             .collect();
@@ -352,7 +352,7 @@ impl PlotArea {
         for range in &row.ranges {
             let Some((from, to)) = range.clipped(self.limit) else { continue };
             let area = Area::new(self.x(from), row_area.y + 1.0, self.x(to) - self.x(from), row_area.height - 2.0);
-            let fill = palette::verdict(range.verdict);
+            let fill = palette::verdict_fill(range.verdict);
             svg.group(&range.tooltip(row.hops), |svg| {
                 texture::fill(svg, area, &fill);
                 svg.rect(area, &Paint::stroke(Stroke::new(TEXT_COLOUR, 0.6)));
@@ -384,7 +384,7 @@ impl PlotArea {
         }
     }
 
-    /// Draws the row's mark and the labels of its ranges over everything else.
+    /// Draws the row's marker and the labels of its ranges over everything else.
     fn draw_labels(&self, svg: &mut Svg, row: &HopRow, row_area: RowArea) {
         let marker_range = row.marker.as_ref().and_then(|marker| self.draw_marker(svg, row, marker, row_area));
         for range in &row.ranges {
@@ -402,7 +402,7 @@ impl PlotArea {
     ) {
         let Some((from, to)) = range.clipped(self.limit) else { return };
         let ends = (self.x(from), self.x(to));
-        let fill = palette::verdict(range.verdict);
+        let fill = palette::verdict_fill(range.verdict);
         let style = TextStyle::new(row_area.size()).coloured(fill.text_colour).anchored(Anchor::Middle);
         let mut obstacles: Vec<(f64, f64)> = marker_range.into_iter().collect();
         let across_references = widest_gap(ends, &obstacles);
@@ -421,7 +421,7 @@ impl PlotArea {
         }
     }
 
-    /// Draws a mark with its label to the right or left, and returns the range that it covers.
+    /// Draws a marker with its label to the right or left, and returns the range that it covers.
     fn draw_marker(&self, svg: &mut Svg, row: &HopRow, marker: &Marker, row_area: RowArea) -> Option<(f64, f64)> {
         if !(0.0..=self.limit).contains(&marker.tokens_log2) {
             return None;
@@ -444,7 +444,7 @@ impl PlotArea {
         Some((label_area.x - 4.0, label_area.right() + 4.0))
     }
 
-    /// Whether a mark's label goes to the right: it must be inside the plot, and should not cover the next boundary if the left side is
+    /// Whether a marker's label goes to the right: it must be inside the plot, and should not cover the next boundary if the left side is
     /// free.
     fn label_goes_right(&self, row: &HopRow, marker: &Marker, x: f64, width: f64) -> bool {
         let edges =
@@ -467,7 +467,7 @@ fn draw_continuation(svg: &mut Svg, (x, y): (f64, f64), height: f64, verdict: Ra
     let arrow = Outline::polygon(&[(x + 2.5, y - half), (x + 10.0, y), (x + 2.5, y + half)]);
     svg.path(
         &arrow,
-        &Paint { fill: Some(palette::verdict(verdict).colour), stroke: Some(Stroke::new(TEXT_COLOUR, 0.6)) },
+        &Paint { fill: Some(palette::verdict_fill(verdict).colour), stroke: Some(Stroke::new(TEXT_COLOUR, 0.6)) },
     );
 }
 

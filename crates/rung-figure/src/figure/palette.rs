@@ -61,7 +61,7 @@ pub struct Fill {
 }
 
 /// The fill of a verdict on a hop map.
-pub fn verdict(verdict: RangeVerdict) -> Fill {
+pub fn verdict_fill(verdict: RangeVerdict) -> Fill {
     match verdict {
         RangeVerdict::Solved => Fill {
             colour: Colour(0x7c_cf_b2),
@@ -85,7 +85,7 @@ pub fn verdict(verdict: RangeVerdict) -> Fill {
 }
 
 /// The colour of a kind of evidence.
-pub fn evidence(evidence: Evidence) -> Colour {
+pub fn evidence_colour(evidence: Evidence) -> Colour {
     match evidence {
         Evidence::Proved => Colour(0x1d_4f_91),
         Evidence::Constructed => Colour(0x1f_8a_70),
@@ -94,7 +94,7 @@ pub fn evidence(evidence: Evidence) -> Colour {
 }
 
 /// The colour of the `index`th series of a chart, unless the series has the colour of its evidence.
-pub fn series(index: usize) -> Colour {
+pub fn series_colour(index: usize) -> Colour {
     const SERIES: [Colour; 6] = [
         Colour(0x00_72_b2),
         Colour(0xd5_5e_00),
@@ -118,20 +118,20 @@ mod tests {
 
     #[test]
     fn colours_of_verdicts_and_of_evidence_differ_in_lightness() {
-        assert!(least_contrast(RangeVerdict::ALL.map(|kind| verdict(kind).colour)) > 1.5);
-        assert!(least_contrast(Evidence::ALL.map(evidence)) > 1.5);
+        assert!(least_contrast(RangeVerdict::ALL.map(|kind| verdict_fill(kind).colour)) > 1.5);
+        assert!(least_contrast(Evidence::ALL.map(evidence_colour)) > 1.5);
     }
 
     #[test]
     fn verdicts_differ_in_texture() {
-        let [a, b, c] = RangeVerdict::ALL.map(|kind| verdict(kind).texture);
+        let [a, b, c] = RangeVerdict::ALL.map(|kind| verdict_fill(kind).texture);
         assert!(a != b && b != c && a != c);
     }
 
     #[test]
     fn text_has_enough_contrast_with_its_background() {
         for kind in RangeVerdict::ALL {
-            let fill = verdict(kind);
+            let fill = verdict_fill(kind);
             assert!(fill.text_colour.contrast(fill.colour) > 4.5, "{kind:?}");
         }
         assert!(MUTED.contrast(BACKGROUND) > 4.5);
@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn series_colours_have_enough_contrast_with_paper() {
-        for colour in (0..6).map(series) {
+        for colour in (0..6).map(series_colour) {
             assert!(colour.contrast(BACKGROUND) > 2.9, "{colour}");
         }
     }

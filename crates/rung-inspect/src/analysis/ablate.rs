@@ -25,15 +25,15 @@ use rung_nn::{Hooks, MixerIndex};
 use rung_theory::stack::{Layer, Mixer, MixerReach, Plan};
 use serde::Serialize;
 
-use super::questions::{Questions, accuracy_of, accuracy_text, group_name};
+use super::questions::{QuestionLimits, Questions, accuracy_of, accuracy_text, group_name};
 use super::{AnalysisError, AnalysisOptions, AnalysisOutput, reject_chain_of_thought};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, Chart, HeatCell, HeatMap, LineChart, Point, Scale, Series};
 use rung_nn::Network;
 use rung_train::run::accuracy::AccuracyByGroup;
 
-/// The largest numbers of questions and of tokens.
-const MAX_QUESTIONS_AND_TOKENS: (usize, usize) = (600, 1 << 13);
+/// Limits of the sampled questions.
+const LIMITS: QuestionLimits = QuestionLimits { questions: 600, tokens: 1 << 13 };
 
 /// The accuracy of a network without some of its parts.
 #[derive(Clone, Debug, Serialize)]
@@ -74,7 +74,7 @@ impl<S: Scalar> Hooks<Native<S>> for AblationHooks {
         if self.mixers.contains(&mixer) { ops.zeros(&ops.shape(&output)) } else { output }
     }
 
-    fn run_feed_forward(&self) -> bool {
+    fn runs_feed_forward(&self) -> bool {
         !self.feed_forward
     }
 }
@@ -125,7 +125,7 @@ fn ablations(plan: &Plan, feed_forward: bool) -> Vec<(String, AblationHooks)> {
 /// The network or the task does not fit.
 pub fn ablate<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> Result<Ablations, AnalysisError> {
     reject_chain_of_thought("ablate", network)?;
-    let questions = Questions::sample(network, options, MAX_QUESTIONS_AND_TOKENS)?;
+    let questions = Questions::sample(network, options, LIMITS)?;
     let feed_forward = network.config.feed_forward != rung_nn::FeedForwardConfig::None;
     let mut variants = Vec::new();
     for (name, hooks) in ablations(&network.plan, feed_forward) {

@@ -6,8 +6,8 @@
 //!
 //! # What it shows
 //!
-//! - The relative deviation `|X - 1 x'| / |X|` after every layer, x being the mean token: for the intact stack, without channel
-//!   mixers, without skips around mixers, and without both. The norm is the composite norm, the root of the largest row sum times
+//! - The relative deviation `|X - 1 x'| / |X|` after every layer, x being the mean token: for the intact stack, without
+//!   feed-forward networks, without skips around mixers, and without both. The norm is the composite norm, the root of the largest row sum times
 //!   the largest column sum of absolute values.
 //! - Paths: in every layer the residual stream goes through a mixer or through the skip around it, so the last residual stream is a
 //!   sum over paths. Paths are grouped by the number of mixers they go through. The number of paths of each length is counted; the size of their sum is measured
@@ -34,7 +34,7 @@ use serde::Serialize;
 
 use super::matrix::Matrix;
 use super::paths::{self, PathLength, head_count};
-use super::questions::Questions;
+use super::questions::{QuestionLimits, Questions};
 use super::{AnalysisError, AnalysisOptions, AnalysisOutput, layer_names};
 use rung_figure::figure::{AxisSpec, Chart, LineChart, Point, Scale, Series};
 use rung_nn::Network;
@@ -78,13 +78,23 @@ pub struct StackVariant {
     pub deviation: Vec<f64>,
 }
 
-/// Name, whether it has skips, whether it has feed-forward networks.
-const VARIANTS: [(&str, bool, bool); 4] = [
-    ("as it is", true, true),
-    ("without feed-forward", true, false),
-    ("without skips", false, true),
-    ("without both", false, false),
+/// Which parts a variant of the stack has.
+#[derive(Clone, Copy)]
+struct StackParts {
+    name: &'static str,
+    skips: bool,
+    feed_forward: bool,
+}
+
+const VARIANTS: [StackParts; 4] = [
+    StackParts { name: "as it is", skips: true, feed_forward: true },
+    StackParts { name: "without feed-forward", skips: true, feed_forward: false },
+    StackParts { name: "without skips", skips: false, feed_forward: true },
+    StackParts { name: "without both", skips: false, feed_forward: false },
 ];
+
+/// Index in [`VARIANTS`] of the stack that the published bound is about.
+const WITHOUT_BOTH: usize = 3;
 
 /// Hooks that switch off skips or feed-forward networks and store the residual streams.
 struct ReducedPass {
@@ -99,11 +109,11 @@ impl<S: Scalar> Hooks<Native<S>> for ReducedPass {
         x
     }
 
-    fn add_residual(&self) -> bool {
+    fn adds_residual(&self) -> bool {
         self.skips
     }
 
-    fn run_feed_forward(&self) -> bool {
+    fn runs_feed_forward(&self) -> bool {
         self.feed_forward
     }
 }
@@ -114,7 +124,7 @@ impl<S: Scalar> Hooks<Native<S>> for ReducedPass {
 /// The network or the task does not fit.
 pub fn collapse<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> Result<Collapse, AnalysisError> {
     let options = AnalysisOptions { prompts: Some(options.prompts.unwrap_or(PROMPTS)), ..options.clone() };
-    let questions = Questions::sample(network, &options, (usize::MAX, usize::MAX))?;
+    let questions = Questions::sample(network, &options, QuestionLimits::NONE)?;
     let prompts: Vec<&[u32]> = questions
         .batches
         .iter()
@@ -123,7 +133,7 @@ pub fn collapse<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> R
     let variants = VARIANTS.iter().map(|variant| measure_deviations(network, *variant, &prompts));
     let variants = variants.collect::<Result<Vec<_>, _>>()?;
     let bound = deviation_bound(network).map(|bound| {
-        let initial_log10 = variants[3].deviation[0].log10();
+        let initial_log10 = variants[WITHOUT_BOTH].deviation[0].log10();
         (0..=network.model.depth()).map(|depth| bound.log10_after(depth, initial_log10)).collect()
     });
     let mut levels = vec!["embedding".to_owned()];
@@ -139,7 +149,7 @@ pub fn collapse<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> R
 
 fn measure_deviations<S: Scalar>(
     network: &Network<S>,
-    (name, skips, feed_forward): (&'static str, bool, bool),
+    StackParts { name, skips, feed_forward }: StackParts,
     prompts: &[&[u32]],
 ) -> Result<StackVariant, ModelError> {
     let levels = network.model.depth() + 1;
@@ -160,8 +170,10 @@ fn measure_deviations<S: Scalar>(
     Ok(StackVariant { name, relative_deviation, deviation })
 }
 
-/// The published bound: `(4 beta H / sqrt d)^((3^L - 1) / 2) |res X|^(3^L)`.
+/// The published bound: `(4 beta H / sqrt d)^((3^L - 1) / 2) |res X|^(3^L)`, for L layers of H heads with d channels, `res X` the
+/// deviation of the embedding, and beta the largest product of the norms of a head's query-key and value-output matrices.
 struct DeviationBound {
+    /// Decimal logarithm of `4 beta H / sqrt d`.
     log10_base: f64,
 }
 
@@ -257,7 +269,7 @@ impl Collapse {
         match &self.bound {
             Ok(bound) => {
                 let last = self.levels.len() - 1;
-                let deviation = self.variants[3].deviation[last];
+                let deviation = self.variants[WITHOUT_BOTH].deviation[last];
                 let _ = writeln!(
                     text,
                     "  without both: deviation {deviation:.2e}; the published bound is 10^{:.1}",
@@ -363,9 +375,12 @@ mod tests {
         // Computed here for two layers of two heads: the sum over (h1, h2) of P_h2 P_h1 X W_h1 W_h2, where P_h is the attention matrix
         // and W_h the value times the output projection of head h.
         let network = attention_only("full full", 0.3);
-        let questions =
-            Questions::sample(&network, &AnalysisOptions { prompts: Some(1), ..AnalysisOptions::default() }, (1, 1))
-                .unwrap();
+        let questions = Questions::sample(
+            &network,
+            &AnalysisOptions { prompts: Some(1), ..AnalysisOptions::default() },
+            QuestionLimits::NONE,
+        )
+        .unwrap();
         let tokens = &questions.batches[0].batch.tokens;
         let ops = Native::new();
         ops.bind_frozen(&network.weights);

@@ -30,7 +30,7 @@ use rung_nn::trace::{MixingKind, MixingOp, Trace};
 use serde::Serialize;
 
 use super::matrix::dot;
-use super::questions::Questions;
+use super::questions::{QuestionLimits, Questions};
 use super::{AnalysisError, AnalysisOptions, AnalysisOutput, layer_names};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
@@ -78,7 +78,7 @@ pub struct HeadDistances {
 /// No layer has several heads, or the task does not fit.
 pub fn diversity<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> Result<Diversity, AnalysisError> {
     let options = AnalysisOptions { prompts: Some(options.prompts.unwrap_or(PROMPTS)), ..options.clone() };
-    let questions = Questions::sample(network, &options, (usize::MAX, usize::MAX))?;
+    let questions = Questions::sample(network, &options, QuestionLimits::NONE)?;
     let names = layer_names(&network.plan);
     // For each layer: sum of distances, number of prompts, number of heads.
     let mut sums = vec![(0.0, 0_usize, 0_usize); names.len()];

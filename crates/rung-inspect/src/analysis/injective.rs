@@ -37,7 +37,7 @@ use rung_theory::stack::Layer;
 use serde::Serialize;
 
 use super::matrix::{Matrix, dot};
-use super::questions::Questions;
+use super::questions::{QuestionLimits, Questions};
 use super::{AnalysisError, AnalysisOptions, AnalysisOutput, layer_names};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, CellFormat, Chart, HeatCell, HeatMap, LineChart, Point, Scale, Series};
@@ -99,7 +99,8 @@ pub struct HeadInjectivity {
 /// # Errors
 /// No mixer can be tested, or the task does not fit.
 pub fn injectivity<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> Result<Injectivity, AnalysisError> {
-    let questions = Questions::sample(network, &AnalysisOptions { prompts: Some(1), ..options.clone() }, (1, 1))?;
+    let questions =
+        Questions::sample(network, &AnalysisOptions { prompts: Some(1), ..options.clone() }, QuestionLimits::NONE)?;
     let batch = &questions.batches[0].batch;
     let trace = Trace::record(network, &batch.tokens)?;
     let mut heads = Vec::new();
@@ -219,7 +220,7 @@ impl Injectivity {
                 head.layer, head.head, head.query_dim, head.rank, head.least_change, head.most_change
             );
         }
-        if let Some(head) = self.collision() {
+        if let Some(head) = self.first_non_injective_head() {
             let vector_text = |numbers: &[f64]| {
                 let first = numbers.iter().take(6).map(|value| format!("{value:.3}")).collect::<Vec<_>>().join(", ");
                 if numbers.len() > 6 { format!("({first}, ..)") } else { format!("({first})") }
@@ -237,14 +238,14 @@ impl Injectivity {
     }
 
     /// The first head that is not injective.
-    pub fn collision(&self) -> Option<&HeadInjectivity> {
+    pub fn first_non_injective_head(&self) -> Option<&HeadInjectivity> {
         self.heads.iter().find(|head| !head.injective)
     }
 
     /// The rows of two colliding queries, or of the two with the smallest change if no head collides.
     pub fn chart(&self) -> LineChart {
         let closest = || self.heads.iter().min_by(|a, b| a.least_change.total_cmp(&b.least_change));
-        let head = self.collision().or_else(closest).unwrap_or_else(|| unreachable!("there is a head"));
+        let head = self.first_non_injective_head().or_else(closest).unwrap_or_else(|| unreachable!("there is a head"));
         let point = |(token, weight): (usize, &f64)| Point::new(token as f64, *weight);
         let points = |row: &[f64]| row.iter().enumerate().map(point).collect();
         let queries = if head.injective { "closest queries" } else { "colliding queries" };

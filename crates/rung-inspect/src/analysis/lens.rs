@@ -40,7 +40,7 @@ use rung_theory::task::NO_TARGET;
 use serde::Serialize;
 
 use super::pass::LinearizedPass;
-use super::questions::{Questions, argmax};
+use super::questions::{QuestionLimits, Questions, argmax};
 use super::{AnalysisError, AnalysisOptions, AnalysisOutput, layer_names, reject_chain_of_thought};
 use rung_figure::Evidence;
 use rung_figure::figure::{CellFormat, HeatCell, HeatMap};
@@ -103,7 +103,8 @@ pub struct LensLevel {
 /// The network or the task does not fit.
 pub fn lens<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> Result<Lens, AnalysisError> {
     reject_chain_of_thought("lens", network)?;
-    let questions = Questions::sample(network, &AnalysisOptions { prompts: Some(1), ..options.clone() }, (1, 1))?;
+    let questions =
+        Questions::sample(network, &AnalysisOptions { prompts: Some(1), ..options.clone() }, QuestionLimits::NONE)?;
     let batch = &questions.batches[0].batch;
     let (width, classes, length) = (network.model.width(), network.model.classes(), batch.tokens_per_row);
     let position = batch.targets.iter().rposition(|target| *target != NO_TARGET).unwrap_or(length - 1);
@@ -318,9 +319,12 @@ mod tests {
     fn contributions_from_gradients_agree_with_those_from_replays() {
         let network = random_network::<f64>("gdn full");
         let measured = lens(&network, &AnalysisOptions::default()).unwrap();
-        let questions =
-            Questions::sample(&network, &AnalysisOptions { prompts: Some(1), ..AnalysisOptions::default() }, (1, 1))
-                .unwrap();
+        let questions = Questions::sample(
+            &network,
+            &AnalysisOptions { prompts: Some(1), ..AnalysisOptions::default() },
+            QuestionLimits::NONE,
+        )
+        .unwrap();
         let tokens = &questions.batches[0].batch.tokens;
         let (pass, recorded) = LinearizedPass::record(&network, tokens).unwrap();
         let (width, classes) = (network.model.width(), network.model.classes());

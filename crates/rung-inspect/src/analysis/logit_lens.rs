@@ -29,11 +29,11 @@ use rung_figure::figure::{AxisSpec, Chart, LineChart, Point, Scale, Series};
 use rung_nn::{Hooks, ModelError, Network};
 use serde::Serialize;
 
-use super::questions::{GroupScore, QuestionBatch, Questions, group_name, merge_scores};
+use super::questions::{GroupScore, QuestionBatch, QuestionLimits, Questions, group_name, merge_scores};
 use super::{AnalysisError, AnalysisOptions, AnalysisOutput, layer_names, reject_chain_of_thought};
 
-/// The largest numbers of questions and of tokens.
-const MAX_QUESTIONS_AND_TOKENS: (usize, usize) = (600, 1 << 13);
+/// Limits of the sampled questions.
+const LIMITS: QuestionLimits = QuestionLimits { questions: 600, tokens: 1 << 13 };
 
 /// Answers of the read-out at every level of the residual stream.
 #[derive(Clone, Debug, Serialize)]
@@ -69,7 +69,7 @@ impl<S: Scalar> Hooks<Native<S>> for AnswerResiduals<'_, S> {
 /// The network or the task does not fit.
 pub fn logit_lens<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> Result<LogitLens, AnalysisError> {
     reject_chain_of_thought("logit_lens", network)?;
-    let questions = Questions::sample(network, options, MAX_QUESTIONS_AND_TOKENS)?;
+    let questions = Questions::sample(network, options, LIMITS)?;
     let results = questions.map_batches(|question_batch| score_levels(network, &questions, question_batch));
     let mut scores = vec![BTreeMap::new(); network.model.depth() + 1];
     for batch_scores in results {
@@ -174,7 +174,7 @@ mod tests {
         let options = AnalysisOptions { prompts: Some(64), ..AnalysisOptions::default() };
         let lens = logit_lens(&network, &options).unwrap();
         assert_eq!(lens.levels.len(), network.model.depth() + 1);
-        let questions = Questions::sample(&network, &options, MAX_QUESTIONS_AND_TOKENS).unwrap();
+        let questions = Questions::sample(&network, &options, LIMITS).unwrap();
         let scores = questions.measure(&network.model, &network.weights, || NoHooks).unwrap();
         assert_eq!(lens.scores.last(), Some(&scores));
         assert!((scores[&2].accuracy() - 1.0).abs() < 1e-9, "U1 is right");

@@ -57,9 +57,9 @@ use text_prompts::TextPrompts;
 
 /// Reports how many prompts a pass has finished with, for a progress display.
 #[derive(Clone, Default)]
-pub struct Progress(Option<Arc<dyn Fn(usize) + Send + Sync>>);
+pub struct ProgressReporter(Option<Arc<dyn Fn(usize) + Send + Sync>>);
 
-impl Progress {
+impl ProgressReporter {
     /// Calls `advance` with the number of prompts after every batch of every pass.
     pub fn new(advance: impl Fn(usize) + Send + Sync + 'static) -> Self {
         Self(Some(Arc::new(advance)))
@@ -72,7 +72,7 @@ impl Progress {
     }
 }
 
-impl std::fmt::Debug for Progress {
+impl std::fmt::Debug for ProgressReporter {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(if self.0.is_some() { "reported" } else { "not reported" })
     }
@@ -90,7 +90,7 @@ pub struct AnalysisOptions {
     /// Text prompts, for an external checkpoint, which has no task.
     pub text: Option<Arc<TextPrompts>>,
     /// Where progress is reported.
-    pub progress: Progress,
+    pub progress: ProgressReporter,
 }
 
 /// The result of an analysis.

@@ -165,7 +165,7 @@ fn subtract_rank_one(matrix: &Matrix) -> Matrix {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::questions::Questions;
+    use crate::analysis::questions::{QuestionLimits, Questions};
     use crate::analysis::{AnalysisOptions, random_network};
 
     #[test]
@@ -175,7 +175,7 @@ mod tests {
             let questions = Questions::sample(
                 &network,
                 &AnalysisOptions { prompts: Some(1), ..AnalysisOptions::default() },
-                (1, 1),
+                QuestionLimits::NONE,
             )
             .unwrap();
             let tokens = &questions.batches[0].batch.tokens;

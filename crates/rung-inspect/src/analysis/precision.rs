@@ -24,14 +24,14 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use rung_engine::{Native, Ops, Parameters, Rounding, Scalar};
-use rung_nn::{ModelConfig, ModelError, NoHooks, Precision};
+use rung_nn::{ModelConfig, ModelError, NoHooks, SimulatedPrecision};
 use rung_theory::stack::Mixer;
 use rung_theory::task::seeded;
 use serde::Serialize;
 
 use super::ablate::{indexed_mixers, is_full};
 use super::cache_precision;
-use super::questions::{GroupScore, Questions, accuracy_of, accuracy_text, total_score};
+use super::questions::{GroupScore, QuestionLimits, Questions, accuracy_of, accuracy_text, total_score};
 use super::{AnalysisError, AnalysisOptions, AnalysisOutput, reject_chain_of_thought};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
@@ -42,8 +42,8 @@ use rung_train::run::accuracy::AccuracyByGroup;
 /// The precisions that are measured, in bits per element.
 const BITS: [u32; 5] = [16, 8, 4, 2, 1];
 
-/// The largest numbers of questions and of tokens; few, because rounding after every token is slow.
-const MAX_QUESTIONS_AND_TOKENS: (usize, usize) = (400, 1 << 12);
+/// Limits of the sampled questions; few, because rounding after every token is slow.
+const LIMITS: QuestionLimits = QuestionLimits { questions: 400, tokens: 1 << 12 };
 
 /// Accuracy by the precision of the states.
 #[derive(Clone, Debug, Serialize)]
@@ -62,12 +62,12 @@ pub struct PrecisionSweep {
     pub state_elements: u128,
     /// One result per precision; first without rounding.
     #[serde(rename = "steps")]
-    pub levels: Vec<PrecisionLevel>,
+    pub results: Vec<PrecisionResult>,
 }
 
 /// The result at one precision.
 #[derive(Clone, Debug, Serialize)]
-pub struct PrecisionLevel {
+pub struct PrecisionResult {
     /// Bits per element; 32 without rounding.
     pub bits: u32,
     /// Correct answers for each number of hops.
@@ -86,23 +86,25 @@ pub fn sweep_precision<S: Scalar>(
     options: &AnalysisOptions,
 ) -> Result<PrecisionSweep, AnalysisError> {
     reject_chain_of_thought("precision", network)?;
-    let questions = Questions::sample(network, options, MAX_QUESTIONS_AND_TOKENS)?;
+    let questions = Questions::sample(network, options, LIMITS)?;
     if matches!(network.provenance, Provenance::Checkpoint { .. }) {
         return sweep_checkpoint(network, questions);
     }
     let range = largest_state_value(network, &questions)?.max(1e-6);
-    let mut levels = Vec::new();
+    let mut results = Vec::new();
     let unrounded = questions.accuracy(&network.model, &network.weights, || NoHooks)?;
-    levels.push(PrecisionLevel { bits: 32, accuracy: unrounded, loss: None });
+    results.push(PrecisionResult { bits: 32, accuracy: unrounded, loss: None });
     for bits in BITS {
         let state = Some(Rounding { bits, range });
-        let config =
-            ModelConfig { precision: Precision { state, ..network.config.precision }, ..network.config.clone() };
+        let config = ModelConfig {
+            precision: SimulatedPrecision { state, ..network.config.precision },
+            ..network.config.clone()
+        };
         let mut weights = Parameters::new();
         let model = config.init(&network.plan, &mut weights, &mut seeded(0))?;
         weights.flat_mut().copy_from_slice(network.weights.flat());
         let accuracy = questions.accuracy(&model, &weights, || NoHooks)?;
-        levels.push(PrecisionLevel { bits, accuracy, loss: None });
+        results.push(PrecisionResult { bits, accuracy, loss: None });
     }
     let bounded_mixers = indexed_mixers(&network.plan).into_iter().filter(|(_, mixer)| !is_full(mixer));
     let state_elements = bounded_mixers.map(|(_, mixer)| mixer.state_bits() / u128::from(mixer.bits())).sum();
@@ -112,22 +114,22 @@ pub fn sweep_precision<S: Scalar>(
         range,
         has_range_per_tensor: false,
         state_elements,
-        levels,
+        results,
     })
 }
 
 /// As [`sweep_precision`] for an external checkpoint, whose keys and values of attention are rounded too.
 fn sweep_checkpoint<S: Scalar>(network: &Network<S>, questions: Questions) -> Result<PrecisionSweep, AnalysisError> {
-    let level = |bits: u32, scores: &BTreeMap<u16, GroupScore>| PrecisionLevel {
+    let result = |bits: u32, scores: &BTreeMap<u16, GroupScore>| PrecisionResult {
         bits,
         accuracy: accuracy_of(scores),
         loss: Some(total_score(scores).mean_loss()),
     };
     let (unrounded, ranges) = cache_precision::measure(network, &questions, None)?;
-    let mut levels = vec![level(32, &unrounded)];
+    let mut results = vec![result(32, &unrounded)];
     for bits in BITS {
         let (scores, _) = cache_precision::measure(network, &questions, Some((bits, &ranges)))?;
-        levels.push(level(bits, &scores));
+        results.push(result(bits, &scores));
     }
     let range = ranges.iter().flatten().copied().fold(0.0, f64::max);
     let longest = questions.batches.iter().map(|question_batch| question_batch.batch.tokens_per_row).max().unwrap_or(0);
@@ -139,7 +141,7 @@ fn sweep_checkpoint<S: Scalar>(network: &Network<S>, questions: Questions) -> Re
         range,
         has_range_per_tensor: true,
         state_elements,
-        levels,
+        results,
     })
 }
 
@@ -185,16 +187,16 @@ impl PrecisionSweep {
     fn text(&self) -> String {
         let Self { name, task, range, state_elements, .. } = self;
         let mut text = format!("{name} on {task}: accuracy with rounded states (measured)\n\n");
-        for level in &self.levels {
-            let total_bits = state_elements * u128::from(level.bits);
+        for result in &self.results {
+            let total_bits = state_elements * u128::from(result.bits);
             let _ = write!(
                 text,
                 "  {:2} bits  {:>12} bits in total  {}",
-                level.bits,
+                result.bits,
                 total_bits,
-                accuracy_text(&level.accuracy)
+                accuracy_text(&result.accuracy)
             );
-            text += &level.loss.map_or_else(String::new, |loss| format!("; loss {loss:.3}"));
+            text += &result.loss.map_or_else(String::new, |loss| format!("; loss {loss:.3}"));
             text += "\n";
         }
         let _ = writeln!(
@@ -212,14 +214,14 @@ impl PrecisionSweep {
             AxisSpec::new("bits per number of the state (32: not rounded)", Scale::Log2),
             AxisSpec::new("accuracy", Scale::Linear).with_range(0.0, 1.02),
         );
-        for group in self.levels[0].accuracy.keys() {
-            let point = |level: &PrecisionLevel| {
-                let answers = level.accuracy.get(group).copied().unwrap_or_default();
+        for group in self.results[0].accuracy.keys() {
+            let point = |result: &PrecisionResult| {
+                let answers = result.accuracy.get(group).copied().unwrap_or_default();
                 let (low, high) = answers.interval();
-                Point::new(f64::from(level.bits), answers.accuracy()).with_spread(low, high)
+                Point::new(f64::from(result.bits), answers.accuracy()).with_spread(low, high)
             };
             let name = if *group == 0 { "all questions".to_owned() } else { format!("{group}-hop questions") };
-            let series = Series::line_and_points(name, self.levels.iter().map(point).collect());
+            let series = Series::line_and_points(name, self.results.iter().map(point).collect());
             chart = chart.series(series.with_evidence(Evidence::Measured));
         }
         chart
@@ -244,7 +246,7 @@ mod tests {
     fn rounding_to_8_bits_keeps_u2_right_and_does_not_change_attention() {
         let options = AnalysisOptions { prompts: Some(32), ..AnalysisOptions::default() };
         let accuracy = |sweep: &PrecisionSweep, bits: u32| {
-            sweep.levels.iter().find(|level| level.bits == bits).unwrap().accuracy[&2].accuracy()
+            sweep.results.iter().find(|result| result.bits == bits).unwrap().accuracy[&2].accuracy()
         };
         let with_state =
             sweep_precision(&build::<f32>("U2", &ConstructionRequest::default()).unwrap(), &options).unwrap();
@@ -252,7 +254,7 @@ mod tests {
         assert!(accuracy(&with_state, 1) < 1.0 && with_state.state_elements > 0, "{}", accuracy(&with_state, 1));
         let attention =
             sweep_precision(&build::<f32>("U1", &ConstructionRequest::default()).unwrap(), &options).unwrap();
-        assert!(attention.levels.iter().all(|level| level.accuracy[&2].correct == level.accuracy[&2].count));
+        assert!(attention.results.iter().all(|result| result.accuracy[&2].correct == result.accuracy[&2].count));
         assert_eq!(attention.state_elements, 0);
     }
 }

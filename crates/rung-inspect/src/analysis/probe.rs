@@ -31,7 +31,7 @@ use rung_nn::{Hooks, ModelError};
 use serde::Serialize;
 
 use super::matrix::{Matrix, dot, solve};
-use super::questions::{QuestionBatch, Questions, argmax};
+use super::questions::{QuestionBatch, QuestionLimits, Questions, argmax};
 use super::{AnalysisError, AnalysisOptions, AnalysisOutput, layer_names, reject_chain_of_thought};
 use rung_figure::Evidence;
 use rung_figure::figure::{HeatCell, HeatMap};
@@ -45,8 +45,8 @@ pub const DECODABLE_ACCURACY: f64 = 0.9;
 /// Added to the diagonal of the covariance within classes; features have variance one.
 const RIDGE: f64 = 1e-3;
 
-/// The largest numbers of questions and of tokens.
-const MAX_QUESTIONS_AND_TOKENS: (usize, usize) = (3000, 1 << 16);
+/// Limits of the sampled questions.
+const LIMITS: QuestionLimits = QuestionLimits { questions: 3000, tokens: 1 << 16 };
 
 /// The accuracy of all probes.
 #[derive(Clone, Debug, Serialize)]
@@ -82,7 +82,7 @@ pub struct ProbedAnswer {
 /// The network or the task does not fit.
 pub fn probe<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) -> Result<Probes, AnalysisError> {
     reject_chain_of_thought("probe", network)?;
-    let questions = Questions::sample(network, options, MAX_QUESTIONS_AND_TOKENS)?;
+    let questions = Questions::sample(network, options, LIMITS)?;
     if questions.intermediate_answers.is_empty() {
         let (found, expected) =
             (questions.task, "a task spec, so that intermediate answers can be computed: pass --task SPEC".to_owned());

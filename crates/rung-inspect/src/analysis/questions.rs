@@ -7,12 +7,12 @@ use std::any::Any;
 use std::collections::BTreeMap;
 
 use rung_engine::{Native, Ops, Parameters, Scalar, Tensor};
-use rung_nn::memory;
+use rung_nn::memory::{self, BatchShape};
 use rung_nn::{Hooks, Model, ModelError};
 use rung_theory::task::funccomp::{FuncComp, FuncCompInstance};
 use rung_theory::task::{self, NO_TARGET, Task as _, seeded};
 
-use super::{AnalysisError, AnalysisOptions, Progress};
+use super::{AnalysisError, AnalysisOptions, ProgressReporter};
 use rung_nn::Network;
 use rung_train::parallel;
 use rung_train::run::accuracy::{AccuracyByGroup, AnswerCount};
@@ -63,6 +63,20 @@ pub struct IntermediateAnswer {
     pub value_count: usize,
 }
 
+/// When to stop drawing prompts, if their number is not given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QuestionLimits {
+    /// Stop from this number of questions on.
+    pub questions: usize,
+    /// Stop from this number of tokens on.
+    pub tokens: usize,
+}
+
+impl QuestionLimits {
+    /// No limits.
+    pub const NONE: Self = Self { questions: usize::MAX, tokens: usize::MAX };
+}
+
 /// Prompts with their questions.
 pub struct Questions {
     /// The task, with every option.
@@ -76,7 +90,7 @@ pub struct Questions {
     /// The tokens of the first prompt as text, for text prompts.
     pub token_texts: Option<Vec<String>>,
     /// Where progress is reported.
-    pub progress: Progress,
+    pub progress: ProgressReporter,
 }
 
 /// Correct answers and the summed loss of a metric group.
@@ -132,17 +146,17 @@ pub(crate) fn group_name(group: u16) -> String {
 }
 
 impl Questions {
-    /// Draws `options.prompts` prompts, or by default until there are `max_questions` questions or `max_tokens` tokens.
+    /// Draws `options.prompts` prompts, or by default until a limit is reached.
     ///
     /// # Errors
     /// The task cannot be parsed or does not fit the network.
     pub fn sample<S: Scalar>(
         network: &Network<S>,
         options: &AnalysisOptions,
-        (max_questions, max_tokens): (usize, usize),
+        limits: QuestionLimits,
     ) -> Result<Self, AnalysisError> {
         if let Some(text) = &options.text {
-            let questions = text.questions(options.prompts, (max_questions, max_tokens));
+            let questions = text.questions(options.prompts, limits);
             questions.check_memory(network)?;
             return Ok(Self { progress: options.progress.clone(), ..questions });
         }
@@ -177,7 +191,7 @@ impl Questions {
             token_count += batch.targets.len();
             prompts_left -= rows;
             batches.push(QuestionBatch { batch, questions });
-            if options.prompts.is_none() && (question_count >= max_questions || token_count >= max_tokens) {
+            if options.prompts.is_none() && (question_count >= limits.questions || token_count >= limits.tokens) {
                 break;
             }
         }
@@ -200,8 +214,8 @@ impl Questions {
         let cores = std::thread::available_parallelism().map_or(1, usize::from).min(self.batches.len());
         let size = |batch: &QuestionBatch| (batch.batch.targets.len(), batch.rows());
         let Some(largest) = self.batches.iter().max_by_key(|batch| size(batch)) else { return Ok(()) };
-        let batch = (cores, largest.rows(), largest.batch.tokens_per_row);
-        network.check_evaluation_memory("text prompts", batch, MAX_LOGIT_ROWS).map_err(ModelError::Memory)
+        let batch = BatchShape { prompts: largest.rows(), tokens: largest.batch.tokens_per_row };
+        network.check_evaluation_memory("text prompts", cores, batch, MAX_LOGIT_ROWS).map_err(ModelError::Memory)
     }
 
     /// Number of prompts.
@@ -325,7 +339,9 @@ fn check_memory<S: Scalar>(
     let prompts = options.prompts.unwrap_or(usize::MAX);
     let few_prompts = prompts <= FEW_PROMPTS;
     let concurrent_prompts = if few_prompts { cores } else { prompts.min(rows * cores) };
-    network.check_training_memory("the analysis", (concurrent_prompts, tokens)).map_err(ModelError::Memory)?;
+    network
+        .check_training_memory("the analysis", BatchShape { prompts: concurrent_prompts, tokens })
+        .map_err(ModelError::Memory)?;
     if few_prompts && options.text.is_none() {
         let description = format!("the analysis: every pair of {tokens} tokens");
         memory::check(description, memory::attention_weight_bytes(&network.plan, tokens), None)
@@ -393,11 +409,12 @@ mod tests {
         let network = build::<f32>("U1", &ConstructionRequest::default()).unwrap();
         let prompt_count = Arc::new(AtomicUsize::new(0));
         let counter = Arc::clone(&prompt_count);
-        let progress = Progress::new(move |prompts| {
+        let progress = ProgressReporter::new(move |prompts| {
             counter.fetch_add(prompts, Ordering::Relaxed);
         });
         let options = AnalysisOptions { prompts: Some(19), progress, ..AnalysisOptions::default() };
-        let questions = Questions::sample(&network, &options, (100, 1 << 16)).unwrap();
+        let questions =
+            Questions::sample(&network, &options, QuestionLimits { questions: 100, tokens: 1 << 16 }).unwrap();
         questions.measure(&network.model, &network.weights, || rung_nn::NoHooks).unwrap();
         assert_eq!(prompt_count.load(Ordering::Relaxed), 19);
     }
@@ -411,7 +428,12 @@ mod tests {
             ..ConstructionRequest::default()
         };
         let network = build::<f32>("U1", &request).unwrap();
-        let questions = Questions::sample(&network, &AnalysisOptions::default(), (100, 1 << 16)).unwrap();
+        let questions = Questions::sample(
+            &network,
+            &AnalysisOptions::default(),
+            QuestionLimits { questions: 100, tokens: 1 << 16 },
+        )
+        .unwrap();
         assert_eq!(
             questions
                 .intermediate_answers
@@ -435,7 +457,10 @@ mod tests {
     fn tasks_that_do_not_fit_are_rejected() {
         let network = build::<f32>("U1", &ConstructionRequest::default()).unwrap();
         let options = AnalysisOptions { task: Some("parity".to_owned()), ..AnalysisOptions::default() };
-        let error = Questions::sample(&network, &options, (10, 100)).err().unwrap().to_string();
+        let error = Questions::sample(&network, &options, QuestionLimits { questions: 10, tokens: 100 })
+            .err()
+            .unwrap()
+            .to_string();
         assert!(error.contains("--task"), "{error}");
     }
 }

@@ -31,7 +31,7 @@ use rung_nn::model::names;
 use rung_nn::observer::{ObservedOps, OpInterceptor};
 use serde::Serialize;
 
-use super::questions::Questions;
+use super::questions::{QuestionLimits, Questions};
 use super::{AnalysisError, AnalysisOptions, AnalysisOutput, layer_names};
 use rung_figure::Evidence;
 use rung_figure::figure::{Chart, HeatCell, HeatMap};
@@ -109,7 +109,7 @@ pub fn selections<S: Scalar>(network: &Network<S>, options: &AnalysisOptions) ->
         return Err(AnalysisError::NotApplicable { analysis: "selection", found, expected });
     }
     let options = AnalysisOptions { prompts: Some(options.prompts.unwrap_or(PROMPTS)), ..options.clone() };
-    let questions = Questions::sample(network, &options, (usize::MAX, usize::MAX))?;
+    let questions = Questions::sample(network, &options, QuestionLimits::NONE)?;
     let shares = RefCell::new(vec![Vec::new(); sizes.len()]);
     let observer = SelectionObserver { layer: RefCell::new(None), sizes: sizes.clone(), shares };
     let ops = ObservedOps { native: Native::new(), interceptor: &observer };

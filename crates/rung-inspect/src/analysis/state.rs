@@ -29,7 +29,7 @@ use std::cell::RefCell;
 use std::fmt::Write as _;
 
 use super::matrix::Matrix;
-use super::questions::Questions;
+use super::questions::{QuestionLimits, Questions};
 use super::{AnalysisError, AnalysisOptions, AnalysisOutput, layer_names};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
@@ -125,7 +125,8 @@ pub fn measure_states<S: Scalar>(network: &Network<S>, options: &AnalysisOptions
     if !network.config.causal {
         return Err(not_applicable("a bidirectional network".to_owned()));
     }
-    let questions = Questions::sample(network, &AnalysisOptions { prompts: Some(1), ..options.clone() }, (1, 1))?;
+    let questions =
+        Questions::sample(network, &AnalysisOptions { prompts: Some(1), ..options.clone() }, QuestionLimits::NONE)?;
     let batch = &questions.batches[0].batch;
     let mut positions: Vec<usize> =
         (0..usize::BITS).map(|power| 1 << power).take_while(|count| *count < batch.tokens_per_row).collect();

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use rung_theory::task::NO_TARGET;
 use rung_train::run::source::Batch;
 
-use super::Progress;
-use super::questions::{IntermediateAnswer, Question, QuestionBatch, Questions};
+use super::ProgressReporter;
+use super::questions::{IntermediateAnswer, Question, QuestionBatch, QuestionLimits, Questions};
 
 /// The largest number of tokens of a batch.
 const BATCH_TOKENS: usize = 1 << 10;
@@ -50,19 +50,15 @@ impl TextPrompt {
 }
 
 impl TextPrompts {
-    /// The prompts as questions: the first `max_prompts`, or without a number until there are `max_questions` questions or `max_tokens`
-    /// tokens. Prompts of the same length are in one batch while it has room; batches are in the order of their first prompts, so that the
+    /// The prompts as questions: the first `max_prompts`, or without a number until a limit is
+    /// reached. Prompts of the same length are in one batch while it has room; batches are in the order of their first prompts, so that the
     /// first row of the first batch is the first prompt.
-    pub(crate) fn questions(
-        &self,
-        max_prompts: Option<usize>,
-        (max_questions, max_tokens): (usize, usize),
-    ) -> Questions {
+    pub(crate) fn questions(&self, max_prompts: Option<usize>, limits: QuestionLimits) -> Questions {
         let (mut batches, mut question_count, mut token_count): (Vec<QuestionBatch>, usize, usize) = (Vec::new(), 0, 0);
         // The last batch of each length.
         let mut open_batches = HashMap::<usize, usize>::new();
         for prompt in self.prompts.iter().take(max_prompts.unwrap_or(usize::MAX)) {
-            if max_prompts.is_none() && (question_count >= max_questions || token_count >= max_tokens) {
+            if max_prompts.is_none() && (question_count >= limits.questions || token_count >= limits.tokens) {
                 break;
             }
             let length = prompt.tokens.len();
@@ -93,7 +89,7 @@ impl TextPrompts {
         };
         let symbols = self.symbols.iter().map(|symbol| *symbol as usize).collect();
         let token_texts = self.prompts.first().map(|prompt| prompt.token_texts.clone());
-        let (task, progress) = (self.name.clone(), Progress::default());
+        let (task, progress) = (self.name.clone(), ProgressReporter::default());
         Questions { task, intermediate_answers, batches, symbols, token_texts, progress }
     }
 }
@@ -107,19 +103,19 @@ mod tests {
         let line = |tokens: &[u32]| TextPrompt { tokens: tokens.to_vec(), ..TextPrompt::default() };
         let lines =
             TextPrompts { prompts: vec![line(&[5, 6, 7]), line(&[8, 9, 5]), line(&[1, 2])], ..TextPrompts::default() };
-        let questions = lines.questions(None, (usize::MAX, usize::MAX));
+        let questions = lines.questions(None, QuestionLimits::NONE);
         assert_eq!(questions.batches.iter().map(QuestionBatch::rows).collect::<Vec<_>>(), [2, 1]);
         assert_eq!(questions.batches[0].batch.targets, [6, 7, NO_TARGET, 9, 5, NO_TARGET]);
         assert_eq!(questions.batches[0].questions.len(), 4);
         assert!(questions.intermediate_answers.is_empty());
-        assert_eq!(lines.questions(Some(1), (1, 1)).prompt_count(), 1);
-        assert_eq!(lines.questions(None, (1, usize::MAX)).prompt_count(), 1);
+        assert_eq!(lines.questions(Some(1), QuestionLimits { questions: 1, tokens: 1 }).prompt_count(), 1);
+        assert_eq!(lines.questions(None, QuestionLimits { questions: 1, ..QuestionLimits::NONE }).prompt_count(), 1);
 
         let mixed =
             [line(&[1, 2]), line(&[5, 6, 7]), line(&[3, 4]), line(&[8, 9, 5]), line(&[6; 400]), line(&[7; 400])];
         let third = [line(&[8; 400]), line(&[9, 9])];
         let mixed = TextPrompts { prompts: [&mixed[..], &third].concat(), ..TextPrompts::default() };
-        let questions = mixed.questions(None, (usize::MAX, usize::MAX));
+        let questions = mixed.questions(None, QuestionLimits::NONE);
         let first_tokens: Vec<Vec<u32>> = questions
             .batches
             .iter()
@@ -129,7 +125,7 @@ mod tests {
 
         let prompt = TextPrompt { answer: Some(9), hops: 2, ..line(&[5, 6, 7]) };
         let task = TextPrompts { prompts: vec![prompt], symbols: vec![8, 9], ..TextPrompts::default() };
-        let questions = task.questions(None, (usize::MAX, usize::MAX));
+        let questions = task.questions(None, QuestionLimits::NONE);
         assert_eq!(questions.batches[0].questions, [Question { row: 0, position: 2, intermediate_answers: vec![1] }]);
         assert_eq!((questions.batches[0].batch.targets[2], questions.batches[0].batch.groups[2]), (9, 2));
     }

@@ -5,7 +5,7 @@
 //! stream's line ends after the last layer that reads it.
 
 use super::text::register_text;
-use super::{AnswerTrace, AttentionEdge, percent};
+use super::{AnswerTrace, ReadEdge, percent};
 use rung_figure::figure::Chart;
 use rung_figure::figure::csv::{Csv, field};
 use rung_figure::figure::palette::{self, BACKGROUND, Colour, GRID, MUTED, TEXT_COLOUR};
@@ -23,7 +23,7 @@ const ARROW_HEIGHT: f64 = 58.0;
 const GAP: f64 = 16.0;
 /// Gap between two columns where tokens are left out.
 const OMISSION_GAP: f64 = 62.0;
-const STREAM_COLOUR: Colour = Colour(0xb9_bf_c9);
+const RESIDUAL_COLOUR: Colour = Colour(0xb9_bf_c9);
 const BOX_COLOUR: Colour = Colour(0xf3_f6_fa);
 
 /// Coordinates of the drawing's parts, in pixels.
@@ -57,7 +57,7 @@ impl Layout {
 
 /// The colour of an arrow, by the mechanism that reads.
 fn mechanism_colour(mechanism: &str) -> Colour {
-    palette::series(match mechanism {
+    palette::series_colour(match mechanism {
         "attention" => 0,
         "state" => 1,
         _ => 2,
@@ -223,7 +223,7 @@ impl AnswerTrace {
             if token.position == self.position {
                 end = layout.layers_bottom() + 10.0;
             }
-            svg.line((x, layout.tokens_bottom), (x, end), &Stroke::new(STREAM_COLOUR, 2.0));
+            svg.line((x, layout.tokens_bottom), (x, end), &Stroke::new(RESIDUAL_COLOUR, 2.0));
         }
     }
 
@@ -261,7 +261,7 @@ impl AnswerTrace {
             let (Some(from), Some(to)) = (self.column(edge.from), self.column(edge.to)) else { continue };
             let (start, end) = (layout.layer_top(layer) + 8.0, layout.rows[layer].0 - 1.0);
             // The tips of arrows to the same box are evenly spaced along its top edge.
-            let incoming: Vec<&AttentionEdge> =
+            let incoming: Vec<&ReadEdge> =
                 self.layers[layer].edges.iter().filter(|other| other.to == edge.to && other.from != other.to).collect();
             let number = incoming.iter().position(|other| *other == edge).unwrap_or_default() as f64 + 1.0;
             let (left, width) = layout.columns[to];
@@ -291,14 +291,14 @@ impl AnswerTrace {
     }
 
     /// The text on an arrow.
-    fn label(&self, edge: &AttentionEdge) -> String {
+    fn label(&self, edge: &ReadEdge) -> String {
         let share = percent(edge.share);
         if self.constructed || edge.mechanism == "convolution" { share } else { format!("h{} {share}", edge.head) }
     }
 
     /// The tooltip of an arrow.
-    fn tooltip(&self, edge: &AttentionEdge) -> String {
-        let AttentionEdge { mechanism, head, from, to, share } = edge;
+    fn tooltip(&self, edge: &ReadEdge) -> String {
+        let ReadEdge { mechanism, head, from, to, share } = edge;
         let (reader, source) = (self.token_text(*to), self.token_text(*from));
         format!("#{to} {reader} reads {} of head {head} from #{from} {source}, through {mechanism}", percent(*share))
     }
@@ -310,7 +310,8 @@ impl AnswerTrace {
         let label = format!("answer {}", self.answer);
         let style = TextStyle::new(13.0).bold().anchored(Anchor::Middle).coloured(BACKGROUND);
         let width = style.width(&label) + 18.0;
-        let fill = if correct { palette::evidence(rung_figure::Evidence::Constructed) } else { Colour(0xa6_36_12) };
+        let fill =
+            if correct { palette::evidence_colour(rung_figure::Evidence::Constructed) } else { Colour(0xa6_36_12) };
         svg.rect(Area::new(x - width / 2.0, y, width, 24.0), &Paint::fill(fill));
         svg.text((x, y + 17.0), &label, &style);
     }

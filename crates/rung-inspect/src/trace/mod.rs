@@ -12,7 +12,7 @@ use rung_engine::Scalar;
 use rung_nn::ModelError;
 use rung_nn::Network;
 use rung_nn::construct::{Register, RegisterKind};
-use rung_nn::memory;
+use rung_nn::memory::{self, BatchShape};
 use rung_nn::trace::{Flow, MixingKind, Trace, full_sequence};
 use rung_theory::stack::Mixer;
 use rung_theory::task::{NO_TARGET, OracleError, TokenNames};
@@ -90,7 +90,7 @@ pub struct LayerTrace {
     pub description: String,
     /// Reads between the shown tokens.
     #[serde(rename = "reads")]
-    pub edges: Vec<AttentionEdge>,
+    pub edges: Vec<ReadEdge>,
     /// The tokens that the answer depends on here, with their changed registers.
     #[serde(rename = "learned")]
     pub register_changes: Vec<RegisterChange>,
@@ -98,7 +98,7 @@ pub struct LayerTrace {
 
 /// A read of one token by another, through attention, a recurrent state or a convolution.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct AttentionEdge {
+pub struct ReadEdge {
     /// `attention`, `state` or `convolution`.
     #[serde(rename = "through")]
     pub mechanism: &'static str,
@@ -112,7 +112,7 @@ pub struct AttentionEdge {
     pub share: f64,
 }
 
-/// A token whose output of a layer the answer depends on.
+/// The registers that a layer changed at a token, if the answer depends on the layer's output there.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RegisterChange {
     /// The token.
@@ -200,7 +200,8 @@ impl AnswerTrace {
         limits: TraceLimits,
     ) -> Result<Self, AnswerTraceError> {
         let token_count = token_texts.len();
-        network.check_inference_memory("the trace", (1, token_count)).map_err(ModelError::Memory)?;
+        let batch = BatchShape { prompts: 1, tokens: token_count };
+        network.check_inference_memory("the trace", batch).map_err(ModelError::Memory)?;
         let attention_bytes = memory::attention_weight_bytes(&network.plan, token_count);
         memory::check(format!("the trace: every pair of {token_count} tokens"), attention_bytes, None)
             .map_err(ModelError::Memory)?;
@@ -284,7 +285,7 @@ impl AnswerTrace {
 
 fn layer_trace<S: Scalar>(network: &Network<S>, trace: &Trace, flow: &Flow, layer: usize) -> LayerTrace {
     let mixers = network.plan.layers[layer].mixers.iter().map(Mixer::name).collect::<Vec<_>>().join(" + ");
-    let edges = flow.reads.iter().filter(|read| read.layer == layer).map(|read| AttentionEdge {
+    let edges = flow.reads.iter().filter(|read| read.layer == layer).map(|read| ReadEdge {
         mechanism: match read.kind {
             MixingKind::Attention => "attention",
             MixingKind::State => "state",
@@ -314,7 +315,7 @@ fn register_values<S: Scalar>(network: &Network<S>, before: Option<&[f64]>, afte
         changed.then(|| RegisterValue {
             register: register.name.clone(),
             value,
-            unrounded: register.holds == RegisterKind::Unrounded,
+            unrounded: register.kind == RegisterKind::Unrounded,
         })
     });
     changes.collect()
@@ -324,7 +325,7 @@ fn register_values<S: Scalar>(network: &Network<S>, before: Option<&[f64]>, afte
 fn decode_register(register: &Register, residual: &[f64]) -> Option<String> {
     let (number, first) =
         (register.decode(residual), register.values_in(residual).first().copied().unwrap_or_default());
-    match register.holds {
+    match register.kind {
         RegisterKind::Constant => None,
         RegisterKind::Flag => number.filter(|set| *set == 1).map(|_| "yes".to_owned()),
         RegisterKind::Number | RegisterKind::OneHot => number.map(|number| number.to_string()),

@@ -8,9 +8,9 @@ use rung_audit::report::{format_bytes, with_commas};
 use rung_audit::{Audit, AuditOptions, audit_preset, presets};
 
 use super::ChapterOutput;
-use crate::artefact::figure_files;
-use crate::store::EvidenceStore;
-use rung_figure::report::{Chapter, Column, Figure, Prose, Table, TableCell};
+use crate::artefact::add_figure;
+use crate::store::RecordStore;
+use rung_figure::report::{Chapter, Column, Prose, Table, TableCell};
 use rung_nn::file::WriteError;
 
 /// Key of the record of all models.
@@ -20,13 +20,13 @@ const MODELS_KEY: &str = "audited/models";
 ///
 /// # Errors
 /// The record cannot be written.
-pub fn compute(store: &EvidenceStore) -> Result<(), WriteError> {
+pub fn compute(store: &RecordStore) -> Result<(), WriteError> {
     let audits: Vec<Audit> = presets().filter_map(|name| audit_preset(name, &AuditOptions::default()).ok()).collect();
     store.write(MODELS_KEY, &CachePlot::new(&audits))
 }
 
 /// Writes the chapter from its record.
-pub fn render(store: &EvidenceStore) -> ChapterOutput {
+pub fn render(store: &RecordStore) -> ChapterOutput {
     let mut chapter = Chapter::new("audited", "Real models");
     chapter.paragraph(
         "A model's config says which of its layers are attention, but every family uses other fields for it, and several well-known \
@@ -66,7 +66,8 @@ pub fn render(store: &EvidenceStore) -> ChapterOutput {
     chapter.command("rung audit --all --sort rungs");
     let caption = "Cache at 128k tokens against rungs; every point is a model. Look for points above and to the left of others: more hops in one \
          pass for less memory.";
-    chapter.figure(Figure::new(&chart, caption, "rung audit --all --plot cache.svg", "cache.csv"));
+    let mut artefacts = Vec::new();
+    add_figure(&mut chapter, &mut artefacts, "cache", &chart, caption, "rung audit --all --plot cache.svg");
     chapter.note(
         Prose::new()
             .text("Rungs are what the layout allows for large tables and suitable weights; they are no measurement of a trained \
@@ -78,6 +79,5 @@ pub fn render(store: &EvidenceStore) -> ChapterOutput {
             .text(" shows what a change of layout would do."),
     );
     let summary = format!("{} public models read from their configs; cache and rungs of each.", chart.models.len());
-    let artefacts = figure_files("cache", &chart);
     ChapterOutput { chapter, summary, artefacts }
 }

@@ -13,18 +13,18 @@ use rung_theory::stack::{Defaults, MessageSizeConvention, Plan};
 use rung_theory::task::{Prompt, seeded};
 
 use super::ChapterOutput;
-use crate::artefact::{Artefact, Drawing, Preset, figure_files};
-use crate::store::EvidenceStore;
+use crate::artefact::{Artefact, Drawing, Preset, add_figure};
+use crate::store::RecordStore;
 use rung_figure::Evidence;
 use rung_figure::figure::text;
-use rung_figure::report::{Chapter, Column, Figure, Prose, Table, TableCell};
+use rung_figure::report::{Chapter, Column, Prose, Table, TableCell};
 use rung_inspect::protocol::ProtocolReport;
 use rung_inspect::trace::{AnswerTrace, TraceLimits};
 use rung_nn::file::WriteError;
 use serde::{Deserialize, Serialize};
 
 /// Model size of the stacks that are proved to fail.
-const SIZES: Defaults = Defaults { heads: 1, head_dim: 8, kv_heads: None, model_width: None, bits: 32 };
+const MODEL_SIZE: Defaults = Defaults { heads: 1, head_dim: 8, kv_heads: None, model_width: None, bits: 32 };
 
 /// Key of the record of the traced forward pass.
 const TRACE_KEY: &str = "constructed/trace";
@@ -40,7 +40,7 @@ const OTHER_CONSTRUCTIONS: [(&str, usize); 8] =
 
 /// A construction to build and verify.
 #[derive(Clone, Copy)]
-struct Job {
+struct ConstructionJob {
     name: &'static str,
     hops: usize,
 }
@@ -96,9 +96,9 @@ struct EpochMessages {
     replay_is_equal: bool,
 }
 
-fn jobs() -> Vec<Job> {
-    let jobs_by_hops = (1..=MAX_HOPS).flat_map(|hops| ["U1", "U2"].map(|name| Job { name, hops }));
-    jobs_by_hops.chain(OTHER_CONSTRUCTIONS.map(|(name, hops)| Job { name, hops })).collect()
+fn jobs() -> Vec<ConstructionJob> {
+    let jobs_by_hops = (1..=MAX_HOPS).flat_map(|hops| ["U1", "U2"].map(|name| ConstructionJob { name, hops }));
+    jobs_by_hops.chain(OTHER_CONSTRUCTIONS.map(|(name, hops)| ConstructionJob { name, hops })).collect()
 }
 
 /// Number of records of the chapter, for a progress bar.
@@ -106,7 +106,7 @@ pub fn record_count() -> u64 {
     jobs().len() as u64 + 2
 }
 
-impl Job {
+impl ConstructionJob {
     fn key(&self) -> String {
         format!("constructed/{}-hops{}", self.name.replace('\'', "-prime").to_lowercase(), self.hops)
     }
@@ -166,9 +166,9 @@ impl Job {
 
 /// Searches for a certificate, writes it as text, parses the text and checks it.
 fn certify_failure(stack: String, hops: usize) -> Option<CertifiedFailure> {
-    let plan = Plan::parse(&stack, &SIZES).ok()?;
+    let plan = Plan::parse(&stack, &MODEL_SIZE).ok()?;
     let bound = StackBounds::new(&plan, MessageSizeConvention::Paper).lower_bound(hops).into_certificate()?;
-    let conventions = certificate::conventions(&SIZES, MessageSizeConvention::Paper);
+    let conventions = certificate::conventions(&MODEL_SIZE, MessageSizeConvention::Paper);
     let certificate = format!("{:#}\n", certificate::write(&bound.certificate, &stack, &conventions));
     let log2_tokens = check_certificate(&certificate)?;
     Some(CertifiedFailure { stack, log2_tokens, certificate })
@@ -180,12 +180,12 @@ fn check_certificate(text: &str) -> Option<f64> {
     Some(rung_theory::bound::input::log2(&accepted.tokens))
 }
 
-/// Computes the chapter's evidence. `on_record` is called after each record.
+/// Computes the chapter's records. `on_record` is called after each record.
 ///
 /// # Errors
 /// A record cannot be written.
-pub fn compute(store: &EvidenceStore, on_record: &(dyn Fn() + Sync)) -> Result<(), WriteError> {
-    store.write_all(&jobs(), Job::key, |job| job.compute(store.preset()), on_record)?;
+pub fn compute(store: &RecordStore, on_record: &(dyn Fn() + Sync)) -> Result<(), WriteError> {
+    store.write_all(&jobs(), ConstructionJob::key, |job| job.compute(store.preset()), on_record)?;
     store.write(TRACE_KEY, &trace_forward_pass())?;
     on_record();
     store.write(PROTOCOL_KEY, &run_protocols())?;
@@ -194,7 +194,7 @@ pub fn compute(store: &EvidenceStore, on_record: &(dyn Fn() + Sync)) -> Result<(
 }
 
 /// Writes the chapter from its records.
-pub fn render(store: &EvidenceStore) -> ChapterOutput {
+pub fn render(store: &RecordStore) -> ChapterOutput {
     let mut chapter = Chapter::new("constructed", "Constructed");
     let mut artefacts = Vec::new();
     chapter.paragraph(
@@ -203,8 +203,8 @@ pub fn render(store: &EvidenceStore) -> ChapterOutput {
          unembedding. Nothing was trained. Each was run against the oracle of its task, on every instance where they are few and \
          on samples where they are many.",
     );
-    let read_result = |job: Job| Some((job, store.read_outcome(&job.key(), &mut chapter)?));
-    let results: Vec<(Job, VerifiedConstruction)> = jobs().into_iter().filter_map(read_result).collect();
+    let read_result = |job: ConstructionJob| Some((job, store.read_outcome(&job.key(), &mut chapter)?));
+    let results: Vec<(ConstructionJob, VerifiedConstruction)> = jobs().into_iter().filter_map(read_result).collect();
     render_two_sided_table(&mut chapter, &mut artefacts, &results);
     render_other_constructions(&mut chapter, &results);
     render_trace(&mut chapter, &mut artefacts, store);
@@ -228,7 +228,7 @@ fn verification_text(verified: &VerifiedConstruction) -> String {
 fn render_two_sided_table(
     chapter: &mut Chapter,
     artefacts: &mut Vec<Artefact>,
-    results: &[(Job, VerifiedConstruction)],
+    results: &[(ConstructionJob, VerifiedConstruction)],
 ) {
     chapter.heading("Constructions, and certificates for one full layer fewer");
     let columns = [
@@ -272,12 +272,12 @@ fn render_two_sided_table(
         Prose::new()
             .text("The two sides are about different sizes. A construction is as wide as its tables need, and was run on tables of \
                    a few entries; the same recipe builds one for larger tables. A certificate is for stacks of ")
-            .text(format!("{} head of {} and {} bits per number, ", SIZES.heads, SIZES.head_dim, SIZES.bits))
+            .text(format!("{} head of {} and {} bits per number, ", MODEL_SIZE.heads, MODEL_SIZE.head_dim, MODEL_SIZE.bits))
             .text("and says that some tables with this many tokens are impossible for all weights of that size."),
     );
 }
 
-fn render_other_constructions(chapter: &mut Chapter, results: &[(Job, VerifiedConstruction)]) {
+fn render_other_constructions(chapter: &mut Chapter, results: &[(ConstructionJob, VerifiedConstruction)]) {
     chapter.heading("Other constructions");
     let columns = [
         Column::text("construction"),
@@ -316,18 +316,13 @@ fn trace_forward_pass() -> Result<Drawing, String> {
     trace.map(|trace| Drawing::new(&trace)).map_err(|error| error.to_string())
 }
 
-fn render_trace(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &EvidenceStore) {
+fn render_trace(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &RecordStore) {
     chapter.heading("One forward pass");
     let Some(trace) = store.read_outcome::<Drawing>(TRACE_KEY, chapter) else { return };
-    artefacts.extend(figure_files("trace", &trace));
     let caption = "Two hops with a full layer, a linear one and a full one. The token of the start value looks it up; the state passes \
                    the result on to the query; the query looks that up. Attention weights are those of the forward pass.";
-    chapter.figure(Figure::new(
-        &trace,
-        caption,
-        "rung construct \"U2'\" --out c; rung trace c --svg trace.svg",
-        "trace.csv",
-    ));
+    let command = "rung construct \"U2'\" --out c; rung trace c --svg trace.svg";
+    add_figure(chapter, artefacts, "trace", &trace, caption, command);
 }
 
 fn run_protocols() -> Result<Vec<EpochMessages>, String> {
@@ -346,7 +341,7 @@ fn run_protocols() -> Result<Vec<EpochMessages>, String> {
     Ok(rows)
 }
 
-fn render_protocols(chapter: &mut Chapter, store: &EvidenceStore) {
+fn render_protocols(chapter: &mut Chapter, store: &RecordStore) {
     chapter.heading("The same as a communication protocol");
     chapter.paragraph(
         "The proofs treat a forward pass as a communication protocol: the player with the entries of z_2 sends messages to the player \
@@ -384,11 +379,12 @@ mod tests {
     #[test]
     fn constructions_are_right_and_certified_with_one_full_layer_fewer() {
         for name in ["U1", "U2"] {
-            let verified = Job { name, hops: 2 }.compute(Preset::Quick).unwrap();
+            let verified = ConstructionJob { name, hops: 2 }.compute(Preset::Quick).unwrap();
             assert_eq!(verified.correct, verified.instances);
             assert!(verified.exhaustive && verified.instances == 4096);
             let CertifiedFailure { stack, log2_tokens, .. } = verified.reduced_failure.unwrap();
-            let [reduced, complete] = [&stack, &verified.mixer_names].map(|stack| Plan::parse(stack, &SIZES).unwrap());
+            let [reduced, complete] =
+                [&stack, &verified.mixer_names].map(|stack| Plan::parse(stack, &MODEL_SIZE).unwrap());
             assert!(
                 reduced.full_layers() + 1 == complete.full_layers() && log2_tokens > 4.0,
                 "{stack} from 2^{log2_tokens}"

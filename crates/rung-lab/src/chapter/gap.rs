@@ -1,7 +1,7 @@
 //! A figure of the gap between prompt lengths that are solved and those that are impossible, by number of hops, for one model size.
 //!
 //! Four lines: from which length on the papers' parameters prove impossibility, the same for the first version of our proof (stored
-//! certificates, checked again when the evidence is computed), the same for the current theorems, and up to which length a
+//! certificates, checked again when the records are computed), the same for the current theorems, and up to which length a
 //! communication protocol solves every instance of a family of tables. Between the last two nothing is known.
 
 use num_bigint::BigUint;
@@ -11,10 +11,10 @@ use rung_theory::bound::tables::TableSizes;
 use rung_theory::bound::{certificate, checker, shortcut};
 use rung_theory::stack::Plan;
 
-use crate::artefact::{Artefact, figure_files};
+use crate::artefact::{Artefact, add_figure};
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
-use rung_figure::report::{Chapter, Figure};
+use rung_figure::report::Chapter;
 use serde::{Deserialize, Serialize};
 
 /// Certificates of the first version of the proof, for 16 heads of 128 at 16 bits with three linear layers in every block.
@@ -75,8 +75,8 @@ impl GapLines {
     }
 }
 
-/// Adds the figure. `certified` has hops and log2 tokens of the current certificates.
-pub(super) fn add_figure(
+/// Writes the section with the figure. `certified` has hops and log2 tokens of the current certificates.
+pub(super) fn render(
     chapter: &mut Chapter,
     artefacts: &mut Vec<Artefact>,
     lines: GapLines,
@@ -102,11 +102,10 @@ pub(super) fn add_figure(
     .series(series("first version of the proof", to_points(lines.first_version), Evidence::Proved))
     .series(series("current theorems", to_points(certified), Evidence::Proved))
     .series(series("a protocol in the model solves up to here", to_points(lines.protocols), Evidence::Proved));
-    artefacts.extend(figure_files("gap", &chart));
     let caption =
         "Lower is better; the lowest line is a limit below which no proof of this kind can be for these tables.";
     let command = "rung bound \"linear*3 full linear*3\" --hops 2 --heads 16 --head-dim 128 --bits 16";
-    chapter.figure(Figure::new(&chart, caption, command, "gap.csv"));
+    add_figure(chapter, artefacts, "gap", &chart, caption, command);
 }
 
 #[cfg(test)]

@@ -7,11 +7,11 @@ use rung_nn::construct::{self, ConstructionRequest};
 use rung_theory::task;
 
 use super::ChapterOutput;
-use crate::artefact::{Artefact, Drawing, Preset, figure_files};
-use crate::store::EvidenceStore;
+use crate::artefact::{Artefact, Drawing, Preset, add_figure};
+use crate::store::RecordStore;
 use rung_figure::Evidence;
 use rung_figure::figure::Chart;
-use rung_figure::report::{Chapter, Figure, Prose};
+use rung_figure::report::{Chapter, Prose};
 use rung_inspect::analysis::convert::{ConvertOptions, convert};
 use rung_inspect::analysis::{
     AnalysisError, AnalysisOptions, ablate, collapse, diversity, injective, lens, precision, probe, state,
@@ -64,7 +64,7 @@ struct InspectedNetwork {
 
 /// Result of replacing full-attention layers by distilled recurrent layers.
 #[derive(Serialize, Deserialize)]
-struct ConvertedLayers {
+struct ConversionResult {
     /// Minimum accuracy after a replacement.
     threshold: f64,
     /// Number of layers that were replaced.
@@ -124,11 +124,11 @@ const TRAINED_FIGURES: [AnalysisFigures; 7] = [
     ("diversity", &[("diversity-trained", "Distances between the attention of the heads of each layer.")]),
 ];
 
-/// Computes the chapter's evidence, from a construction and from one of the trained runs. If these cannot be read, the chapter says why.
+/// Computes the chapter's records, from a construction and from one of the trained runs. If these cannot be read, the chapter says why.
 ///
 /// # Errors
 /// A record cannot be written.
-pub fn compute(store: &EvidenceStore, runs: Result<Vec<(PathBuf, RunRecord)>, RunError>) -> Result<(), WriteError> {
+pub fn compute(store: &RecordStore, runs: Result<Vec<(PathBuf, RunRecord)>, RunError>) -> Result<(), WriteError> {
     compute_constructed(store)?;
     let runs = match runs {
         Ok(runs) => runs,
@@ -143,7 +143,7 @@ pub fn compute(store: &EvidenceStore, runs: Result<Vec<(PathBuf, RunRecord)>, Ru
     }
 }
 
-fn compute_constructed(store: &EvidenceStore) -> Result<(), WriteError> {
+fn compute_constructed(store: &RecordStore) -> Result<(), WriteError> {
     let request = ConstructionRequest {
         hops: HOPS,
         first_table_entries: 4,
@@ -168,7 +168,7 @@ fn compute_constructed(store: &EvidenceStore) -> Result<(), WriteError> {
 }
 
 fn compute_trained(
-    store: &EvidenceStore,
+    store: &RecordStore,
     path: &Path,
     (network_f32, network_f64): (&Network<f32>, &Network<f64>),
 ) -> Result<(), WriteError> {
@@ -236,7 +236,7 @@ fn state_bits_before(probes: &probe::Probes, network: &Network<f32>) -> Option<u
 }
 
 /// Writes the chapter from its records.
-pub fn render(store: &EvidenceStore) -> ChapterOutput {
+pub fn render(store: &RecordStore) -> ChapterOutput {
     let mut page = Page { chapter: Chapter::new("inspected", "Inspected"), artefacts: Vec::new() };
     page.chapter.paragraph(
         "Analyses measure what happens inside a forward pass. Each was first applied to a construction, whose mechanism is known \
@@ -262,16 +262,15 @@ struct Page {
 }
 
 impl Page {
-    fn figure(&mut self, name: &str, chart: &dyn Chart, caption: &str, command: &str) {
-        self.artefacts.extend(figure_files(name, chart));
-        self.chapter.figure(Figure::new(chart, caption, command, format!("{name}.csv")));
+    fn add_figure(&mut self, name: &str, chart: &dyn Chart, caption: &str, command: &str) {
+        add_figure(&mut self.chapter, &mut self.artefacts, name, chart, caption, command);
     }
 
     /// Adds the figures of one analysis. A record may have fewer charts than `figures`, because the last ones do not apply to every network.
-    fn analysis(&mut self, store: &EvidenceStore, key: &str, figures: &[(&str, &str)], command: &str) {
+    fn add_analysis(&mut self, store: &RecordStore, key: &str, figures: &[(&str, &str)], command: &str) {
         let Some(charts) = store.read_outcome::<Vec<Drawing>>(key, &mut self.chapter) else { return };
         for (chart, (name, caption)) in charts.iter().zip(figures) {
-            self.figure(name, chart, caption, command);
+            self.add_figure(name, chart, caption, command);
         }
     }
 }
@@ -286,7 +285,7 @@ fn describe_decodable_levels(result: &ProbeResult) -> String {
     result.intermediate_answers.iter().map(answer_text).collect::<Vec<_>>().join(", ")
 }
 
-fn render_constructed(page: &mut Page, conclusions: &mut Vec<String>, store: &EvidenceStore) {
+fn render_constructed(page: &mut Page, conclusions: &mut Vec<String>, store: &RecordStore) {
     let build = "rung construct U1 --hops 3 --m 4 --n 2,2 --out u1";
     page.chapter.heading("A construction, whose mechanism is known");
     if let Some(result) = store.read_outcome::<ProbeResult>("inspected/u1-probe", &mut page.chapter) {
@@ -302,15 +301,15 @@ fn render_constructed(page: &mut Page, conclusions: &mut Vec<String>, store: &Ev
         );
         conclusions.push(format!("in U1, {levels}, {verdict}"));
         let caption = "Layer that computes each hop, in a construction: one more intermediate answer per full layer.";
-        page.figure("probe-u1", &result.chart, caption, &format!("{build}; rung analyze probe u1 --svg probe.svg"));
+        page.add_figure("probe-u1", &result.chart, caption, &format!("{build}; rung analyze probe u1 --svg probe.svg"));
     }
     for (analysis, figures) in CONSTRUCTION_FIGURES {
         let command = format!("{build}; rung analyze {analysis} u1 --svg {analysis}.svg");
-        page.analysis(store, &format!("inspected/u1-{analysis}"), figures, &command);
+        page.add_analysis(store, &format!("inspected/u1-{analysis}"), figures, &command);
     }
 }
 
-fn render_trained(page: &mut Page, conclusions: &mut Vec<String>, store: &EvidenceStore) {
+fn render_trained(page: &mut Page, conclusions: &mut Vec<String>, store: &RecordStore) {
     page.chapter.heading("A trained network, whose mechanism is not known");
     let Some(network) = store.read_outcome::<InspectedNetwork>("inspected/trained", &mut page.chapter) else {
         page.chapter.note("A trained run is needed; `rung reproduce` with the chapter \"Measured\" makes some.");
@@ -337,17 +336,22 @@ fn render_trained(page: &mut Page, conclusions: &mut Vec<String>, store: &Eviden
             ));
         }
         conclusions.push(format!("in a trained {name}, {levels}"));
-        page.figure("probe-trained", &result.chart, "Layer that computes each hop, after training.", &command("probe"));
+        page.add_figure(
+            "probe-trained",
+            &result.chart,
+            "Layer that computes each hop, after training.",
+            &command("probe"),
+        );
     }
     for (analysis, figures) in TRAINED_FIGURES {
-        page.analysis(store, &format!("inspected/trained-{analysis}"), figures, &command(analysis));
+        page.add_analysis(store, &format!("inspected/trained-{analysis}"), figures, &command(analysis));
     }
     render_converted(page, conclusions, store, &directory);
     if let Some(chart) = store.read_outcome::<Drawing>("inspected/repulsion", &mut page.chapter) {
         page.chapter.heading("Heads that repel each other");
         let caption = "Distances between the attention of four heads of each layer: at initialization, and after training with and without repulsion between them, \
                        from the same weights on the same prompts. One seed: an illustration, not evidence.";
-        page.figure(
+        page.add_figure(
             "repulsion",
             &chart,
             caption,
@@ -401,7 +405,7 @@ fn compare_repulsion(preset: Preset) -> Result<Drawing, String> {
     Ok(Drawing::new(&chart))
 }
 
-fn convert_layers(preset: Preset, network: &Network<f32>) -> Result<ConvertedLayers, String> {
+fn convert_layers(preset: Preset, network: &Network<f32>) -> Result<ConversionResult, String> {
     let steps = match preset {
         Preset::Smoke => 5,
         Preset::Quick => 150,
@@ -409,7 +413,7 @@ fn convert_layers(preset: Preset, network: &Network<f32>) -> Result<ConvertedLay
     };
     let options = ConvertOptions { steps, ..ConvertOptions::default() };
     let (conversion, _) = convert(network, &options, &|| {}).map_err(|error| error.to_string())?;
-    Ok(ConvertedLayers {
+    Ok(ConversionResult {
         threshold: conversion.threshold,
         replaced_layers: conversion.most_linear.len(),
         full_layers: conversion.layers.len(),
@@ -418,8 +422,9 @@ fn convert_layers(preset: Preset, network: &Network<f32>) -> Result<ConvertedLay
     })
 }
 
-fn render_converted(page: &mut Page, conclusions: &mut Vec<String>, store: &EvidenceStore, directory: &str) {
-    let Some(conversion) = store.read_outcome::<ConvertedLayers>("inspected/trained-convert", &mut page.chapter) else {
+fn render_converted(page: &mut Page, conclusions: &mut Vec<String>, store: &RecordStore, directory: &str) {
+    let Some(conversion) = store.read_outcome::<ConversionResult>("inspected/trained-convert", &mut page.chapter)
+    else {
         return;
     };
     page.chapter.heading("Full layers replaced by recurrent layers");
@@ -436,7 +441,7 @@ fn render_converted(page: &mut Page, conclusions: &mut Vec<String>, store: &Evid
     let caption =
         "Accuracy as more full layers are replaced, in five orders. The order by rungs depends only on the layout.";
     let command = format!("rung convert {directory} --to gdn --steps {} --svg convert.svg", conversion.steps);
-    page.figure("convert", &conversion.chart, caption, &command);
+    page.add_figure("convert", &conversion.chart, caption, &command);
 }
 
 #[cfg(test)]
@@ -446,7 +451,7 @@ mod tests {
     #[test]
     fn probes_of_u1_decode_each_answer_after_its_layer() {
         let directory = std::env::temp_dir().join(format!("rung-inspected-{}", std::process::id()));
-        let store = EvidenceStore::new(&directory, Preset::Smoke);
+        let store = RecordStore::new(&directory, Preset::Smoke);
         compute(&store, Ok(Vec::new())).unwrap();
         let output = render(&store);
         std::fs::remove_dir_all(&directory).unwrap();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::ChapterOutput;
 use crate::artefact::{Artefact, Preset};
 use crate::experiment::{Conclusion, Experiment, ExperimentOutput, ReportChapter, verdicts};
-use crate::store::EvidenceStore;
+use crate::store::RecordStore;
 use rung_figure::report::{Chapter, Prose};
 use rung_train::run::RunRecord;
 use rung_train::run::record::SCHEMA;
@@ -44,7 +44,7 @@ fn version_notes(records: &[RunRecord]) -> Vec<String> {
 /// Writes a chapter from the records of its experiments, and returns the conclusion of each.
 pub fn render(
     report_chapter: ReportChapter,
-    store: &EvidenceStore,
+    store: &RecordStore,
     experiments: &[&ExperimentRecords],
 ) -> (ChapterOutput, Vec<Conclusion>) {
     let preset = store.preset();

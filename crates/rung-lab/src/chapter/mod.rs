@@ -1,7 +1,7 @@
 //! The chapters of the report of `rung reproduce`, one per file.
 //!
 //! A chapter has two functions. `compute` searches, builds, falsifies or inspects, and writes the results as records of an
-//! [`EvidenceStore`](crate::store::EvidenceStore). `render` reads only records, and returns a page and its files: figures, data and
+//! [`RecordStore`](crate::store::RecordStore). `render` reads only records, and returns a page and its files: figures, data and
 //! certificates. The caller writes these files.
 
 pub mod audited;

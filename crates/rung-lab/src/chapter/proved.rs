@@ -10,12 +10,12 @@ use rung_theory::bound::{certificate, checker};
 use rung_theory::stack::{Defaults, MessageSizeConvention, Plan};
 
 use super::{ChapterOutput, gap};
-use crate::artefact::{Artefact, Preset, figure_files};
+use crate::artefact::{Artefact, Preset, add_figure};
 use crate::hop_map::{self, RecordedMapRow};
-use crate::store::EvidenceStore;
+use crate::store::RecordStore;
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series, text};
-use rung_figure::report::{Chapter, Column, Figure, Prose, Table, TableCell};
+use rung_figure::report::{Chapter, Column, Prose, Table, TableCell};
 use rung_nn::file::WriteError;
 use serde::{Deserialize, Serialize};
 
@@ -137,11 +137,14 @@ struct StackCapacity {
 }
 
 /// A record to compute.
-enum Job {
+enum RecordJob {
     Capacity,
     Certificate(CertificateSearch),
-    /// Index of the stack in [`MAPPED_STACKS`], and number of hops.
-    MapRow(usize, usize),
+    /// A row of the hop map of a stack, given by its index in [`MAPPED_STACKS`].
+    MapRow {
+        stack: usize,
+        hops: usize,
+    },
     Gap,
     Sparse,
 }
@@ -159,12 +162,12 @@ enum RecordContent {
 
 type RecordOutcome = Result<RecordContent, String>;
 
-impl Job {
+impl RecordJob {
     fn key(&self) -> String {
         match self {
             Self::Capacity => "proved/capacity".to_owned(),
             Self::Certificate(search) => format!("proved/{}", search.name()),
-            Self::MapRow(stack, hops) => format!("proved/map-{}-hops{hops}", stack + 1),
+            Self::MapRow { stack, hops } => format!("proved/map-{}-hops{hops}", stack + 1),
             Self::Gap => "proved/gap".to_owned(),
             Self::Sparse => "proved/sparse".to_owned(),
         }
@@ -174,7 +177,7 @@ impl Job {
         match self {
             Self::Capacity => stack_capacities().map(RecordContent::Capacity),
             Self::Certificate(search) => search.compute(),
-            Self::MapRow(stack, hops) => {
+            Self::MapRow { stack, hops } => {
                 let plan = mapped_plan(*stack)?;
                 Ok(RecordContent::MapRow(
                     (&hop_map::hop_map_row(&StackBounds::new(&plan, MessageSizeConvention::Paper), *hops)).into(),
@@ -205,10 +208,11 @@ fn searches(preset: Preset) -> Vec<CertificateSearch> {
     SIZES.into_iter().flat_map(searches_of_size).collect()
 }
 
-fn jobs(preset: Preset) -> Vec<Job> {
-    let certificates = searches(preset).into_iter().map(Job::Certificate);
-    let maps = (0..MAPPED_STACKS.len()).flat_map(|stack| MAPPED_HOPS.map(move |hops| Job::MapRow(stack, hops)));
-    certificates.chain(maps).chain([Job::Capacity, Job::Gap, Job::Sparse]).collect()
+fn jobs(preset: Preset) -> Vec<RecordJob> {
+    let certificates = searches(preset).into_iter().map(RecordJob::Certificate);
+    let maps =
+        (0..MAPPED_STACKS.len()).flat_map(|stack| MAPPED_HOPS.map(move |hops| RecordJob::MapRow { stack, hops }));
+    certificates.chain(maps).chain([RecordJob::Capacity, RecordJob::Gap, RecordJob::Sparse]).collect()
 }
 
 /// Number of records of the chapter, for a progress bar.
@@ -220,16 +224,16 @@ fn mapped_plan(index: usize) -> Result<Plan, String> {
     Plan::parse(MAPPED_STACKS[index].0, &LARGEST.defaults()).map_err(|error| error.to_string())
 }
 
-/// Computes the chapter's evidence. `on_record` is called after each record.
+/// Computes the chapter's records. `on_record` is called after each record.
 ///
 /// # Errors
 /// A record cannot be written.
-pub fn compute(store: &EvidenceStore, on_record: &(dyn Fn() + Sync)) -> Result<(), WriteError> {
-    store.write_all(&jobs(store.preset()), Job::key, |job| job.compute(store.preset()), on_record)
+pub fn compute(store: &RecordStore, on_record: &(dyn Fn() + Sync)) -> Result<(), WriteError> {
+    store.write_all(&jobs(store.preset()), RecordJob::key, |job| job.compute(store.preset()), on_record)
 }
 
 /// Writes the chapter from its records.
-pub fn render(store: &EvidenceStore) -> ChapterOutput {
+pub fn render(store: &RecordStore) -> ChapterOutput {
     let mut artefacts = Vec::new();
     let mut chapter = Chapter::new("proved", "Proved");
     render_introduction(&mut chapter);
@@ -272,7 +276,7 @@ fn stack_capacities() -> Result<Vec<StackCapacity>, String> {
     CAPACITY_STACKS.iter().map(capacity).collect()
 }
 
-fn render_capacity_table(chapter: &mut Chapter, store: &EvidenceStore) {
+fn render_capacity_table(chapter: &mut Chapter, store: &RecordStore) {
     chapter.heading("Rungs of a layout");
     let columns = [
         Column::text("stack"),
@@ -282,7 +286,7 @@ fn render_capacity_table(chapter: &mut Chapter, store: &EvidenceStore) {
         Column::number("at least"),
     ];
     let mut table = Table::new("Rungs: hops of function composition in one forward pass, for large tables", columns);
-    let Some(RecordContent::Capacity(rows)) = store.read_outcome(&Job::Capacity.key(), chapter) else { return };
+    let Some(RecordContent::Capacity(rows)) = store.read_outcome(&RecordJob::Capacity.key(), chapter) else { return };
     for row in rows {
         table.row([
             TableCell::code(row.stack),
@@ -301,7 +305,7 @@ fn render_capacity_table(chapter: &mut Chapter, store: &EvidenceStore) {
 fn render_certificate_table(
     chapter: &mut Chapter,
     artefacts: &mut Vec<Artefact>,
-    store: &EvidenceStore,
+    store: &RecordStore,
 ) -> (usize, Vec<(usize, f64)>) {
     chapter.heading("From how many tokens on it is impossible");
     chapter.paragraph(
@@ -321,7 +325,7 @@ fn render_certificate_table(
     for search in searches(store.preset()) {
         let CertificateSearch { size, case, hops } = search;
         let stack = search.stack();
-        let key = Job::Certificate(search).key();
+        let key = RecordJob::Certificate(search).key();
         let Some(RecordContent::Certificate(certificate)) = store.read_outcome(&key, chapter) else { continue };
         let accepted = certificate.as_ref().and_then(|found| check_certificate(&found.certificate));
         let tokens_cell = match (certificate, accepted) {
@@ -365,16 +369,16 @@ fn check_certificate(text: &str) -> Option<(f64, bool)> {
 fn render_gap_figure(
     chapter: &mut Chapter,
     artefacts: &mut Vec<Artefact>,
-    store: &EvidenceStore,
+    store: &RecordStore,
     certified: Vec<(usize, f64)>,
 ) {
     chapter.heading("The gap");
-    if let Some(RecordContent::Gap(lines)) = store.read_outcome(&Job::Gap.key(), chapter) {
-        gap::add_figure(chapter, artefacts, lines, certified);
+    if let Some(RecordContent::Gap(lines)) = store.read_outcome(&RecordJob::Gap.key(), chapter) {
+        gap::render(chapter, artefacts, lines, certified);
     }
 }
 
-fn render_maps(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &EvidenceStore) {
+fn render_maps(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &RecordStore) {
     let size = LARGEST;
     chapter.heading("Maps");
     chapter.paragraph(format!(
@@ -387,7 +391,7 @@ fn render_maps(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &Evi
     for (index, (stack, description)) in MAPPED_STACKS.iter().enumerate() {
         let Ok(plan) = mapped_plan(index) else { continue };
         let rows: Vec<RecordedMapRow> = MAPPED_HOPS
-            .filter_map(|hops| match store.read_outcome(&Job::MapRow(index, hops).key(), chapter) {
+            .filter_map(|hops| match store.read_outcome(&RecordJob::MapRow { stack: index, hops }.key(), chapter) {
                 Some(RecordContent::MapRow(row)) => Some(row),
                 _ => None,
             })
@@ -399,13 +403,12 @@ fn render_maps(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &Evi
             &rows,
         );
         let name = format!("map-{}", index + 1);
-        artefacts.extend(figure_files(&name, &chart));
         let caption = format!(
             "The hop map of {description}: for each number of hops, from left to right, the prompt lengths that are solved by a construction, \
              unknown, and impossible by a certificate."
         );
         let command = format!("rung map \"{stack}\" --hops 5 {} --out map.svg", size.options());
-        chapter.figure(Figure::new(&chart, caption, command, format!("{name}.csv")));
+        add_figure(chapter, artefacts, &name, &chart, caption, command);
     }
 }
 
@@ -426,7 +429,7 @@ fn sparse_points(values: u64) -> Vec<(f64, f64)> {
     (0..=10).map(|exponent| 1_u64 << exponent).filter_map(point).collect()
 }
 
-fn render_sparse_curve(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &EvidenceStore) {
+fn render_sparse_curve(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &RecordStore) {
     chapter.heading("Block-sparse attention and 2-Sum");
     chapter.paragraph(
         "A block-sparse layer sees most of the context only through block summaries. If those are too short, two contents of a block \
@@ -434,7 +437,7 @@ fn render_sparse_curve(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, sto
          shows how many bits a summary needs at least, against the size of a block; one full-attention head of a few dozen \
          bits solves the same task.",
     );
-    let Some(RecordContent::Sparse(curves)) = store.read_outcome(&Job::Sparse.key(), chapter) else { return };
+    let Some(RecordContent::Sparse(curves)) = store.read_outcome(&RecordJob::Sparse.key(), chapter) else { return };
     let mut chart = LineChart::new(
         "Bits that a block's summary needs for 2-Sum",
         AxisSpec::new("tokens in a block", Scale::Log2),
@@ -447,10 +450,9 @@ fn render_sparse_curve(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, sto
     }
     // MoBA as published has one mean key of 128 numbers per key/value head, here for 8 heads and 16 bits.
     chart = chart.guide(16_384.0, "8 mean keys of 128 numbers of 16 bits");
-    artefacts.extend(figure_files("sparse", &chart));
     let command = "rung sparse --block 1024 --select 16 --bits 16384 --values 65536 --blocks 512 --curve";
     let caption = "Below its curve a summary is proved too short. The dashed line is a layer with eight mean keys.";
-    chapter.figure(Figure::new(&chart, caption, command, "sparse.csv"));
+    add_figure(chapter, artefacts, "sparse", &chart, caption, command);
 }
 
 fn render_conventions(chapter: &mut Chapter) {

@@ -10,15 +10,15 @@ use std::time::Duration;
 use rung_nn::construct::{self, ConstructionRequest};
 
 use super::ChapterOutput;
-use crate::artefact::{Artefact, Preset, figure_files};
-use crate::store::EvidenceStore;
+use crate::artefact::{Artefact, Preset, add_figure};
+use crate::store::RecordStore;
 use rung_falsify::page::WitnessPage;
 use rung_falsify::{
     FalsifyError, Method, Origin, RequestedPrecision, SearchBudget, TargetModel, Witness, check, falsify,
 };
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
-use rung_figure::report::{Chapter, Column, Figure, Prose, Table, TableCell};
+use rung_figure::report::{Chapter, Column, Prose, Table, TableCell};
 use rung_nn::file::WriteError;
 use rung_train::run::RunConfig;
 use serde::{Deserialize, Serialize};
@@ -129,11 +129,11 @@ pub fn record_count(preset: Preset) -> u64 {
     MODELS.len() as u64 + FIGURE_MIXERS.len() as u64 * widths(preset).count() as u64 + 2
 }
 
-/// Computes the chapter's evidence. `on_record` is called after each record. Each search uses all cores.
+/// Computes the chapter's records. `on_record` is called after each record. Each search uses all cores.
 ///
 /// # Errors
 /// A record cannot be written.
-pub fn compute(store: &EvidenceStore, on_record: &(dyn Fn() + Sync)) -> Result<(), WriteError> {
+pub fn compute(store: &RecordStore, on_record: &(dyn Fn() + Sync)) -> Result<(), WriteError> {
     for (name, stack, task, bits) in MODELS {
         store.write(&model_key(name), &refute(name, stack, task, bits).map_err(|error| error.to_string()))?;
         on_record();
@@ -175,7 +175,7 @@ fn construction_key(name: &str) -> String {
 }
 
 /// Writes the chapter from its records.
-pub fn render(store: &EvidenceStore) -> ChapterOutput {
+pub fn render(store: &RecordStore) -> ChapterOutput {
     let mut chapter = Chapter::new("refuted", "Refuted");
     chapter.paragraph(
         "A bound shows that a failure exists. This chapter has explicit failures: concrete models, untrained unless said otherwise, with two \
@@ -213,7 +213,7 @@ fn refute(name: &str, stack: &str, task: &str, bits: Option<u32>) -> Result<Refu
 }
 
 /// Adds the table of witnesses. Returns how many the checker accepts.
-fn render_witnesses(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &EvidenceStore) -> usize {
+fn render_witnesses(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &RecordStore) -> usize {
     let mut accepted = 0;
     let mut table = Table::new(
         "A witness for each kind of layer",
@@ -271,7 +271,7 @@ fn render_witnesses(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store:
 }
 
 /// Adds the figure of the smallest table for which a birthday search finds a collision, beside the pigeonhole bound.
-fn render_collision_figure(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &EvidenceStore) {
+fn render_collision_figure(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>, store: &RecordStore) {
     let (mut chart, mut max_state_bits) = (
         LineChart::new(
             "Smallest collisions found, and the proved bound",
@@ -295,11 +295,10 @@ fn render_collision_figure(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>,
         (1..=max_state_bits as u32).map(|bits| Point::new(f64::from(bits), f64::from(pigeonhole_table(bits))));
     chart = chart
         .series(Series::line("pigeonhole: m log m > bits", pigeonhole_line.collect()).with_evidence(Evidence::Proved));
-    artefacts.extend(figure_files("refuted", &chart));
     let caption = "The line is proved: at that size of table some two tables share a state, whatever the weights. The marks are measured: the \
                    smallest table of an untrained model for which a birthday search over tables found two. Marks below the line are failures \
                    that counting bits does not guarantee; none can be above it if the search is exhaustive.";
-    chapter.figure(Figure::new(&chart, caption, "rung reproduce --only refuted", "refuted.csv"));
+    add_figure(chapter, artefacts, "refuted", &chart, caption, "rung reproduce --only refuted");
     chapter.note(
         "Limits of the search. A birthday search over b bits that are really used takes about 2^(b/2) states: forty such bits take less \
          than a minute on two cores. Where tokens may repeat, drowning always succeeds and does not depend on the bits. Sums of writes of linear \
@@ -344,7 +343,7 @@ fn search_construction(name: &str, request: &ConstructionRequest) -> Result<Exha
 }
 
 /// Adds the results for constructions, which have no witness.
-fn render_exhaustive_searches(chapter: &mut Chapter, store: &EvidenceStore) {
+fn render_exhaustive_searches(chapter: &mut Chapter, store: &RecordStore) {
     chapter.heading("Not refuted");
     for (name, ..) in CONSTRUCTIONS {
         let key = construction_key(name);

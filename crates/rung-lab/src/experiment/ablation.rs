@@ -8,7 +8,7 @@
 //! The sweep files name the mixer `evicting` by its alias `fake`, because the ids of recorded runs depend on the spelling.
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, Prediction, conclude, render};
-use super::table::{SeedRuns, group_by_setting, strip_mixer_options};
+use super::seed_runs::{SeedRuns, group_by_setting, strip_mixer_options};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
 use rung_train::run::RunRecord;
@@ -23,7 +23,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         include_str!("ablation-quick.toml"),
         include_str!("ablation-quick.toml"),
     ],
-    decide: None,
+    stack_verdicts: None,
     render: render_ablation,
 };
 

@@ -5,12 +5,11 @@
 //! S >= m (log m - h(e) - e log(m - 1)), where h is the binary entropy. That curve is proved; the accuracy of trained states below it is
 //! measured.
 
-use super::table::{SeedRuns, SeedSpread, group_by_setting, results_table, strip_mixer_options};
+use super::seed_runs::{SeedRuns, SeedSpread, group_by_setting, results_table, strip_mixer_options};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
-use crate::artefact::figure_files;
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
-use rung_figure::report::{Figure, Prose};
+use rung_figure::report::Prose;
 use rung_train::run::RunRecord;
 
 /// Name, sweeps and report of the experiment.
@@ -23,7 +22,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         include_str!("capacity-quick.toml"),
         include_str!("capacity-full.toml"),
     ],
-    decide: None,
+    stack_verdicts: None,
     render: render_capacity,
 };
 
@@ -51,10 +50,9 @@ const NEAR_CAPACITY: f64 = 0.7;
 fn render_capacity(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let settings = group_by_setting(records);
     let chart = chart(&settings);
-    output.artefacts.extend(figure_files("capacity", &chart));
     let caption = "One look-up by stacks without full attention. Across: bits of the state over bits of the table, m log m. No weights can \
                    be above the proved line. Bars go from the worst seed to the best.";
-    output.chapter.figure(Figure::new(&chart, caption, output.command.clone(), "capacity.csv"));
+    output.add_figure("capacity", &chart, caption);
     output.chapter.table(results_table("State capacity: every state", &settings));
     conclude(&settings)
 }
@@ -66,7 +64,7 @@ fn state_to_table_ratio(runs: &SeedRuns<'_>) -> f64 {
 
 /// The number of entries m of the task's table.
 fn table_entries(runs: &SeedRuns<'_>) -> f64 {
-    1.0 / super::table::chance_accuracy(runs, 1)
+    1.0 / super::seed_runs::chance_accuracy(runs, 1)
 }
 
 fn chart(settings: &[SeedRuns<'_>]) -> LineChart {

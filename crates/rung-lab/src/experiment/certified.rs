@@ -10,7 +10,7 @@
 
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, Dot, DotChart, Scale};
-use rung_figure::report::{Column, Figure, Prose, Table, TableCell};
+use rung_figure::report::{Column, Prose, Table, TableCell};
 use rung_theory::bound::certificate::{conventions, write};
 use rung_theory::bound::stack_bounds::StackBounds;
 use rung_theory::bound::tables::TableSizes;
@@ -20,11 +20,11 @@ use rung_theory::task;
 use rung_train::run::RunRecord;
 use rung_train::run::record::table_sizes;
 
+use super::seed_runs::{SeedRuns, SeedSpread, group_by_setting};
 use super::sparse::summary_bits_and_instance;
-use super::table::{SeedRuns, SeedSpread, group_by_setting};
 use super::verdicts::{CertificateFile, StackVerdict};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
-use crate::artefact::{Artefact, figure_files};
+use crate::artefact::{Artefact, figure_with_files};
 
 /// Name, sweeps and report of the experiment.
 pub static EXPERIMENT: Experiment = Experiment {
@@ -36,12 +36,12 @@ pub static EXPERIMENT: Experiment = Experiment {
         include_str!("certified-quick.toml"),
         include_str!("certified-quick.toml"),
     ],
-    decide: Some(decide),
+    stack_verdicts: Some(decide_stacks),
     render: render_certified,
 };
 
 /// The verdicts of the theory about each stack and task, with the proofs that exist.
-fn decide(records: &[RunRecord]) -> Vec<StackVerdict> {
+fn decide_stacks(records: &[RunRecord]) -> Vec<StackVerdict> {
     group_by_setting(records).iter().filter_map(decide_stack).collect()
 }
 
@@ -79,16 +79,15 @@ fn render_certified(records: &[RunRecord], output: &mut ExperimentOutput<'_>) ->
     let settings = group_by_setting(records);
     let tested_stacks = tested_stacks(&settings, &output.verdicts);
     let chart = chart(&tested_stacks);
-    output.artefacts.extend(figure_files("certified", &chart));
+    let caption = "Accuracy on the prompts that the bound is about. Square marks: proved that no weights answer all of them. The others have \
+                   one full layer more, or full attention in place of sparse. Bars go from the worst seed to the best.";
+    let figure = figure_with_files(output.artefacts, "certified", &chart, caption, output.command.clone());
     for CertificateFile { path, text } in tested_stacks.iter().filter_map(|tested| tested.verdict?.certificate.as_ref())
     {
         if output.artefacts.iter().all(|artefact| artefact.path != *path) {
             output.artefacts.push(Artefact { path: path.clone(), bytes: text.clone().into_bytes() });
         }
     }
-    let caption = "Accuracy on the prompts that the bound is about. Square marks: proved that no weights answer all of them. The others have \
-                   one full layer more, or full attention in place of sparse. Bars go from the worst seed to the best.";
-    let figure = Figure::new(&chart, caption, output.command.clone(), "certified.csv");
     output.chapter.figure(figure.clone());
     output.chapter.table(table(&tested_stacks));
     Conclusion { headline_figures: vec![figure], ..conclude(&tested_stacks) }
@@ -116,8 +115,8 @@ impl<'a, 'b> TestedStack<'a, 'b> {
         let tokens = task.as_ref().map_or(0, |task| task.length());
         let (task_and_tokens, chance_accuracy) = match runs.hops() {
             0 => (format!("2-Sum, {tokens} tokens"), task.map_or(f64::NAN, |task| task.baseline())),
-            1 => (format!("1 hop, {tokens} tokens"), super::table::chance_accuracy(runs, 1)),
-            hops => (format!("{hops} hops, {tokens} tokens"), super::table::chance_accuracy(runs, hops)),
+            1 => (format!("1 hop, {tokens} tokens"), super::seed_runs::chance_accuracy(runs, 1)),
+            hops => (format!("{hops} hops, {tokens} tokens"), super::seed_runs::chance_accuracy(runs, hops)),
         };
         Self { runs, task_and_tokens, accuracy, chance_accuracy, verdict }
     }
@@ -247,7 +246,7 @@ fn conclude(tested_stacks: &[TestedStack<'_, '_>]) -> Conclusion {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::tests::record;
+    use super::super::seed_runs::tests::record;
     use super::*;
     use rung_theory::report::{CheckAnswer, check_certificate};
 
@@ -269,7 +268,7 @@ mod tests {
     fn the_certificate_is_accepted_for_this_stack_only() {
         let records = records([999, 11], [999, 998]);
         let settings = group_by_setting(&records);
-        let verdicts = decide(&records);
+        let verdicts = decide_stacks(&records);
         let tested_stacks = tested_stacks(&settings, &verdicts);
         let CertificateFile { path, text } = tested_stacks[0].verdict.unwrap().certificate.clone().unwrap();
         assert_eq!(path, "certificates/measured-2-hops-188-tokens.json");
@@ -285,7 +284,7 @@ mod tests {
         let conclusion = |one_full_layer, two_full_layers| {
             let records = records(one_full_layer, two_full_layers);
             let settings = group_by_setting(&records);
-            conclude(&tested_stacks(&settings, &decide(&records)))
+            conclude(&tested_stacks(&settings, &decide_stacks(&records)))
         };
         let as_predicted = conclusion([999, 11], [999, 998]);
         assert_eq!(as_predicted.contradictions.len(), 0, "{:?}", as_predicted.contradictions);

@@ -4,12 +4,11 @@
 //! learned. An experiment turns its settings into [`ComparisonPoint`]s; the figure, the table, the paragraph and the list of contradictions are
 //! computed from those points alone.
 
-use super::table::{LEARNED_ACCURACY, SeedRuns, SeedSpread};
+use super::seed_runs::{LEARNED_ACCURACY, SeedRuns, SeedSpread};
 use super::{Conclusion, ExperimentOutput};
-use crate::artefact::figure_files;
 use rung_figure::Evidence;
-use rung_figure::figure::{AxisSpec, Chart, Dot, DotChart, LineChart, Point, Scale, Series};
-use rung_figure::report::{Column, Figure, Prose, Table, TableCell};
+use rung_figure::figure::{AxisSpec, Dot, DotChart, LineChart, Point, Scale, Series};
+use rung_figure::report::{Column, Prose, Table, TableCell};
 
 /// Whether the theory predicts that training learns a task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,9 +20,9 @@ pub enum Prediction {
 }
 
 impl Prediction {
-    /// The prediction for a number of hops that is within the rungs or beyond them.
-    pub fn from_rungs(is_within_rungs: bool) -> Self {
-        if is_within_rungs { Self::Learned } else { Self::NotLearned }
+    /// The prediction for questions of `hops` hops to a layout of `rungs` rungs.
+    pub fn from_rungs(hops: usize, rungs: usize) -> Self {
+        if hops <= rungs { Self::Learned } else { Self::NotLearned }
     }
 
     /// The prediction in words.
@@ -136,19 +135,14 @@ pub struct ComparisonFigure {
 pub fn render(points: &[ComparisonPoint], figure: &ComparisonFigure, output: &mut ExperimentOutput<'_>) {
     match figure.axis {
         AxisKind::Number(axis_label, scale) => {
-            add_chart(&line_chart(points, figure, axis_label, scale), figure.caption.to_owned(), figure, output);
+            output.add_figure(figure.file, &line_chart(points, figure, axis_label, scale), figure.caption);
         }
         AxisKind::Names => {
             let caption = format!("{} Open marks contradict the prediction.", figure.caption);
-            add_chart(&dot_chart(points, figure), caption, figure, output);
+            output.add_figure(figure.file, &dot_chart(points, figure), caption);
         }
     }
     output.chapter.table(table(points, figure));
-}
-
-fn add_chart(chart: &dyn Chart, caption: String, figure: &ComparisonFigure, output: &mut ExperimentOutput<'_>) {
-    output.artefacts.extend(figure_files(figure.file, chart));
-    output.chapter.figure(Figure::new(chart, caption, output.command.clone(), format!("{}.csv", figure.file)));
 }
 
 /// The distinct names of points, in order of first occurrence.
@@ -356,8 +350,8 @@ fn describe_contradiction(point: &ComparisonPoint) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::group_by_setting;
-    use super::super::table::tests::record;
+    use super::super::seed_runs::group_by_setting;
+    use super::super::seed_runs::tests::record;
     use super::*;
 
     #[test]

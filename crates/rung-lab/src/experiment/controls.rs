@@ -5,13 +5,12 @@
 //! hop, if neither steps nor width bring the last hop, and if one more full layer does. Otherwise the conclusion is "training did not find
 //! it".
 
+use super::seed_runs::{LEARNED_ACCURACY, SeedRuns, SeedSpread, group_by_setting};
 use super::staircase::{ShortcutScore, StaircaseCell};
-use super::table::{LEARNED_ACCURACY, SeedRuns, SeedSpread, group_by_setting};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
-use crate::artefact::figure_files;
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, Dot, DotChart, Scale};
-use rung_figure::report::{Column, Figure, Prose, Table, TableCell};
+use rung_figure::report::{Column, Prose, Table, TableCell};
 use rung_train::run::RunRecord;
 
 /// Name, sweeps and report of the experiment.
@@ -24,7 +23,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         include_str!("controls-quick.toml"),
         include_str!("controls-full.toml"),
     ],
-    decide: None,
+    stack_verdicts: None,
     render: render_controls,
 };
 
@@ -32,10 +31,9 @@ fn render_controls(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> 
     let settings = group_by_setting(records);
     let arms = control_arms(&settings);
     let chart = chart(&arms);
-    output.artefacts.extend(figure_files("controls", &chart));
     let caption = "The hop that the layout does not allow: more steps and more width against one more full layer. Bars go from the worst \
                    seed to the best.";
-    output.chapter.figure(Figure::new(&chart, caption, output.command.clone(), "controls.csv"));
+    output.add_figure("controls", &chart, caption);
     output.chapter.table(table(&arms));
     conclude(&arms)
 }
@@ -205,7 +203,7 @@ fn conclude(arms: &[ControlArm<'_, '_>]) -> Conclusion {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::tests::record;
+    use super::super::seed_runs::tests::record;
     use super::*;
 
     const TASK: &str = "funccomp{hops=2,m=16,n=[2],mixed=yes,names=levels}";

@@ -5,7 +5,7 @@
 //! shortcut may exist, and the question is open for each point.
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, Prediction, conclude, render};
-use super::table::{SeedRuns, group_by_setting};
+use super::seed_runs::{SeedRuns, group_by_setting};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
 use rung_train::run::RunRecord;
@@ -16,7 +16,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     title: "Gap: many linear layers against one more full layer",
     chapter: ReportChapter::OpenQuestions,
     sweeps: [include_str!("gap-smoke.toml"), include_str!("gap-quick.toml"), include_str!("gap-full.toml")],
-    decide: None,
+    stack_verdicts: None,
     render: render_gap,
 };
 
@@ -29,7 +29,7 @@ fn points_by_hops(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
         let series = format!("{full} full, {hops}-hop questions");
         let label = format!("with {linear} linear layer{}", if linear == 1 { "" } else { "s" });
         let point = ComparisonPoint::new(runs, hops, series, linear as f64, label)
-            .with_chance_accuracy(super::table::chance_accuracy(runs, hops));
+            .with_chance_accuracy(super::seed_runs::chance_accuracy(runs, hops));
         if hops <= runs.rungs() {
             point.with_prediction(Prediction::Learned, "within the rungs")
         } else if record.facts.table_bits.is_some_and(|bits| runs.state_bits() < bits) {

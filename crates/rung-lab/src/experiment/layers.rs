@@ -5,7 +5,7 @@
 //! dimensions per block), and a stack of one full layer for comparison.
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, Prediction, conclude, render};
-use super::table::{group_by_setting, strip_mixer_options};
+use super::seed_runs::{group_by_setting, strip_mixer_options};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
 use rung_theory::task::SINGLE_GROUP;
@@ -17,7 +17,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     title: "More sparse layers: does 2-Sum become solvable?",
     chapter: ReportChapter::OpenQuestions,
     sweeps: [include_str!("layers-smoke.toml"), include_str!("layers-quick.toml"), include_str!("layers-quick.toml")],
-    decide: None,
+    stack_verdicts: None,
     render: render_layers,
 };
 

@@ -8,7 +8,7 @@ use std::any::Any;
 use rung_theory::task::{self, chain::Chain};
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, Prediction, conclude, render};
-use super::table::{LEARNED_ACCURACY, SeedRuns, group_by_setting, strip_mixer_options};
+use super::seed_runs::{LEARNED_ACCURACY, SeedRuns, group_by_setting, strip_mixer_options};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
 use rung_train::run::RunRecord;
@@ -19,7 +19,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     title: "Length: tables two, four and eight times as large",
     chapter: ReportChapter::OpenQuestions,
     sweeps: [include_str!("length-smoke.toml"), include_str!("length-quick.toml"), include_str!("length-quick.toml")],
-    decide: None,
+    stack_verdicts: None,
     render: render_length,
 };
 

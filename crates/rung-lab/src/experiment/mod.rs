@@ -45,10 +45,10 @@ pub mod layers;
 pub mod length;
 pub mod placement;
 pub mod recipe;
+pub mod seed_runs;
 pub mod shift;
 pub mod sparse;
 pub mod staircase;
-pub mod table;
 pub mod thoughts;
 pub mod tracking;
 pub mod variants;
@@ -56,7 +56,8 @@ pub mod verdicts;
 pub mod zoo;
 
 use self::verdicts::StackVerdict;
-use crate::artefact::{Artefact, Preset};
+use crate::artefact::{Artefact, Preset, add_figure, figure_with_files};
+use rung_figure::figure::Chart;
 use rung_figure::report::{Chapter, Figure, Prose};
 use rung_train::run::{RunError, RunRecord};
 use rung_train::sweep::{Sweep, SweepConfig};
@@ -71,7 +72,7 @@ pub enum ReportChapter {
 }
 
 /// Computes what the theory says about the stacks of an experiment's runs.
-pub type DecideFn = fn(&[RunRecord]) -> Vec<StackVerdict>;
+pub type StackVerdictsFn = fn(&[RunRecord]) -> Vec<StackVerdict>;
 
 /// A question, the runs that answer it, and the function that reports them.
 pub struct Experiment {
@@ -83,8 +84,8 @@ pub struct Experiment {
     pub chapter: ReportChapter,
     /// Texts of the sweep files: smoke, quick, full.
     pub sweeps: [&'static str; 3],
-    /// Decides what the theory says about the stacks of the runs, if the report shows it. This is computed once, after training.
-    pub decide: Option<DecideFn>,
+    /// Computes what the theory says about the stacks of the runs, if the report shows it: once, after training.
+    pub stack_verdicts: Option<StackVerdictsFn>,
     /// Turns records into figures, tables and a conclusion.
     pub render: fn(&[RunRecord], &mut ExperimentOutput<'_>) -> Conclusion,
 }
@@ -99,6 +100,18 @@ pub struct ExperimentOutput<'a> {
     pub command: String,
     /// What the theory says about the stacks, as it was recorded.
     pub verdicts: Vec<StackVerdict>,
+}
+
+impl ExperimentOutput<'_> {
+    /// Adds a figure to the chapter, and its files, `NAME.svg` and so on, to those of the report.
+    fn add_figure(&mut self, name: &str, chart: &dyn Chart, caption: impl Into<Prose>) {
+        add_figure(self.chapter, self.artefacts, name, chart, caption, self.command.clone());
+    }
+
+    /// A figure whose files are added to those of the report, and which is not yet in the chapter.
+    fn figure_with_files(&mut self, name: &str, chart: &dyn Chart, caption: impl Into<Prose>) -> Figure {
+        figure_with_files(self.artefacts, name, chart, caption, self.command.clone())
+    }
 }
 
 /// The conclusion of an experiment from its records.

@@ -5,7 +5,7 @@
 //! have a learned bias on the attention scores of the nearest tokens.
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, conclude, render};
-use super::table::group_by_setting;
+use super::seed_runs::group_by_setting;
 use super::variants::points_by_hops;
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_train::run::RunRecord;
@@ -20,7 +20,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         include_str!("placement-quick.toml"),
         include_str!("placement-full.toml"),
     ],
-    decide: None,
+    stack_verdicts: None,
     render: render_placement,
 };
 

@@ -4,7 +4,7 @@
 //! steps, so that differences show. There is no prediction for the changed recipes.
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, Prediction, conclude, render};
-use super::table::{SeedRuns, chance_accuracy, group_by_setting};
+use super::seed_runs::{SeedRuns, chance_accuracy, group_by_setting};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_train::run::RunRecord;
 
@@ -14,7 +14,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     title: "Recipe: what training needs",
     chapter: ReportChapter::Measured,
     sweeps: [include_str!("recipe-smoke.toml"), include_str!("recipe-quick.toml"), include_str!("recipe-full.toml")],
-    decide: None,
+    stack_verdicts: None,
     render: render_recipe,
 };
 
@@ -64,7 +64,7 @@ fn points_by_hops(complete: &SeedRuns<'_>, runs: &SeedRuns<'_>) -> Vec<Compariso
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::tests::record;
+    use super::super::seed_runs::tests::record;
     use super::*;
 
     #[test]

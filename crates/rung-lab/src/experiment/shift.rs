@@ -5,7 +5,7 @@
 //! much weight decay, and tested on all of them.
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, Prediction, conclude, render};
-use super::table::{LEARNED_ACCURACY, SeedRuns, group_by_setting};
+use super::seed_runs::{LEARNED_ACCURACY, SeedRuns, group_by_setting};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_train::run::RunRecord;
 
@@ -15,7 +15,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     title: "Shift: other distributions of tables than in training",
     chapter: ReportChapter::OpenQuestions,
     sweeps: [include_str!("shift-smoke.toml"), include_str!("shift-quick.toml"), include_str!("shift-quick.toml")],
-    decide: None,
+    stack_verdicts: None,
     render: render_shift,
 };
 

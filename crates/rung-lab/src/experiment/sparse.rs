@@ -12,7 +12,7 @@ use rung_theory::stack::mixer::TokenSelection;
 use rung_theory::task::{self, match2::Match2};
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, Prediction, conclude, render};
-use super::table::{SeedRuns, group_by_setting, strip_mixer_options};
+use super::seed_runs::{SeedRuns, group_by_setting, strip_mixer_options};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
 use rung_train::run::RunRecord;
@@ -23,7 +23,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     title: "Sparse capacity: how long must a summary be?",
     chapter: ReportChapter::OpenQuestions,
     sweeps: [include_str!("sparse-smoke.toml"), include_str!("sparse-quick.toml"), include_str!("sparse-quick.toml")],
-    decide: None,
+    stack_verdicts: None,
     render: render_sparse,
 };
 

@@ -25,13 +25,12 @@ use rung_theory::bound::tables::TableSizes;
 use rung_theory::stack::MessageSizeConvention;
 
 use super::capacity::max_accuracy;
-use super::table::{SeedRuns, SeedSpread, chance_accuracy, group_by_setting};
+use super::seed_runs::{SeedRuns, SeedSpread, chance_accuracy, group_by_setting};
 use super::verdicts::StackVerdict;
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
-use crate::artefact::figure_files;
 use rung_figure::Evidence;
 use rung_figure::figure::{AxisSpec, CellFormat, HeatCell, HeatMap, LineChart, Point, Scale, Series};
-use rung_figure::report::{Column, Figure, Prose, Table, TableCell};
+use rung_figure::report::{Column, Prose, Table, TableCell};
 use rung_train::run::record::table_sizes;
 use rung_train::run::{AnswerCount, RunRecord};
 
@@ -45,12 +44,12 @@ pub static EXPERIMENT: Experiment = Experiment {
         include_str!("staircase-quick.toml"),
         include_str!("staircase-full.toml"),
     ],
-    decide: Some(decide),
+    stack_verdicts: Some(decide_stacks),
     render: render_staircase,
 };
 
 /// The verdicts of the theory about every cell, for exactly its tables.
-fn decide(records: &[RunRecord]) -> Vec<StackVerdict> {
+fn decide_stacks(records: &[RunRecord]) -> Vec<StackVerdict> {
     let settings = group_by_setting(records);
     let cells = collect_cells(&settings);
     cells.iter().filter_map(|cell| decide_cell(cell.runs?, cell.hops)).collect()
@@ -69,22 +68,16 @@ fn render_staircase(records: &[RunRecord], output: &mut ExperimentOutput<'_>) ->
     let settings = group_by_setting(records);
     let cells = collect_cells(&settings);
     let (map, curves) = (heat_map(&cells), learning_curves(&cells));
-    output.artefacts.extend(figure_files("staircase", &map));
-    output.artefacts.extend(figure_files("staircase-curves", &curves));
     output.chapter.table(table(&cells, &output.verdicts));
     let caption = "Accuracy on questions of L hops by F full layers after one bounded-state layer: mean over seeds, and below it the \
                    worst and the best seed. Below the predicted boundary the prediction is learned, above it not learned. Every cell has the same \
                    recipe, width, state, precision and number of steps.";
-    let figures = [
-        Figure::new(&map, caption, output.command.clone(), "staircase.csv"),
-        Figure::new(
-            &curves,
-            "Learning curves on both sides of the predicted boundary, mean over seeds: as many hops as full layers, and one more.",
-            output.command.clone(),
-            "staircase-curves.csv",
-        ),
+    let curves_caption = "Learning curves on both sides of the predicted boundary, mean over seeds: as many hops as full layers, and one more.";
+    let headline_figures = vec![
+        output.figure_with_files("staircase", &map, caption),
+        output.figure_with_files("staircase-curves", &curves, curves_caption),
     ];
-    Conclusion { headline_figures: figures.to_vec(), ..conclude(&cells) }
+    Conclusion { headline_figures, ..conclude(&cells) }
 }
 
 /// One cell of the heat map: questions of L hops to a stack with F full layers.
@@ -369,7 +362,7 @@ fn conclude(cells: &[StaircaseCell<'_, '_>]) -> Conclusion {
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::tests::record;
+    use super::super::seed_runs::tests::record;
     use super::*;
 
     const ONE_HOP: &str = "funccomp{hops=1,m=16,names=levels}";

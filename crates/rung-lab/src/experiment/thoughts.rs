@@ -12,7 +12,7 @@ use std::any::Any;
 use rung_theory::task::{self, chain::Chain};
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, Prediction, conclude, render};
-use super::table::{SeedRuns, SeedSpread, group_by_setting, strip_mixer_options};
+use super::seed_runs::{SeedRuns, SeedSpread, group_by_setting, strip_mixer_options};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
 use rung_train::run::RunRecord;
@@ -28,7 +28,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         include_str!("thoughts-quick.toml"),
         include_str!("thoughts-quick.toml"),
     ],
-    decide: None,
+    stack_verdicts: None,
     render: render_thoughts,
 };
 

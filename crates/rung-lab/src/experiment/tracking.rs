@@ -13,7 +13,7 @@
 use rung_theory::task::{self, SINGLE_GROUP};
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, Prediction, conclude, render};
-use super::table::{SeedRuns, SeedSpread, group_by_setting};
+use super::seed_runs::{SeedRuns, SeedSpread, group_by_setting};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_figure::figure::Scale;
 use rung_train::run::RunRecord;
@@ -29,7 +29,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         include_str!("tracking-quick.toml"),
         include_str!("tracking-quick.toml"),
     ],
-    decide: None,
+    stack_verdicts: None,
     render: render_tracking,
 };
 
@@ -123,7 +123,7 @@ fn points_by_length(runs: &SeedRuns<'_>, task_name: &str) -> Vec<ComparisonPoint
 
 #[cfg(test)]
 mod tests {
-    use super::super::table::tests::record;
+    use super::super::seed_runs::tests::record;
     use super::*;
 
     #[test]

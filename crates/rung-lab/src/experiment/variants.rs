@@ -4,7 +4,7 @@
 //! than it has rungs with a state smaller than the table would contradict the theory; one with a larger state may have a shortcut.
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, Prediction, conclude, render};
-use super::table::{SeedRuns, group_by_setting, strip_mixer_options};
+use super::seed_runs::{SeedRuns, group_by_setting, strip_mixer_options};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_train::run::RunRecord;
 
@@ -18,7 +18,7 @@ pub static EXPERIMENT: Experiment = Experiment {
         include_str!("variants-quick.toml"),
         include_str!("variants-full.toml"),
     ],
-    decide: None,
+    stack_verdicts: None,
     render: render_variants,
 };
 
@@ -31,7 +31,7 @@ pub(super) fn points_by_hops(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
     let point = |hops: usize| {
         let label = format!("on {hops} hop{}", if hops == 1 { "" } else { "s" });
         let point = ComparisonPoint::new(runs, hops, series.clone(), hops as f64, label)
-            .with_chance_accuracy(super::table::chance_accuracy(runs, hops));
+            .with_chance_accuracy(super::seed_runs::chance_accuracy(runs, hops));
         match hops <= runs.rungs() {
             true => point.with_prediction(Prediction::Learned, "within the rungs"),
             false if state_holds_table => point,

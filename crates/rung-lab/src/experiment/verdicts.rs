@@ -8,9 +8,9 @@ use rung_nn::file::WriteError;
 use rung_train::run::RunRecord;
 use serde::{Deserialize, Serialize};
 
-use super::table::SeedRuns;
+use super::seed_runs::SeedRuns;
 use super::{Experiment, ReportChapter};
-use crate::store::EvidenceStore;
+use crate::store::RecordStore;
 
 /// A verdict about the stack of some runs on questions of so many hops.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,14 +63,14 @@ fn key(experiment: &Experiment) -> String {
 ///
 /// # Errors
 /// The record cannot be written.
-pub fn compute(store: &EvidenceStore, experiment: &Experiment, records: &[RunRecord]) -> Result<(), WriteError> {
-    let Some(decide) = experiment.decide else { return Ok(()) };
-    store.write(&key(experiment), &decide(records))
+pub fn compute(store: &RecordStore, experiment: &Experiment, records: &[RunRecord]) -> Result<(), WriteError> {
+    let Some(stack_verdicts) = experiment.stack_verdicts else { return Ok(()) };
+    store.write(&key(experiment), &stack_verdicts(records))
 }
 
 /// Reads the verdicts of an experiment; a note in the chapter says so if they were not computed.
-pub(crate) fn read(store: &EvidenceStore, experiment: &Experiment, chapter: &mut Chapter) -> Vec<StackVerdict> {
-    if experiment.decide.is_none() {
+pub(crate) fn read(store: &RecordStore, experiment: &Experiment, chapter: &mut Chapter) -> Vec<StackVerdict> {
+    if experiment.stack_verdicts.is_none() {
         return Vec::new();
     }
     store.read_or_note(&key(experiment), chapter).unwrap_or_default()

@@ -6,7 +6,7 @@
 //! them at these sizes: a failure beyond the rungs is a result about training.
 
 use super::compare::{AxisKind, ComparisonFigure, ComparisonPoint, Prediction, conclude, render};
-use super::table::{SeedRuns, chance_accuracy, group_by_setting, strip_mixer_options};
+use super::seed_runs::{SeedRuns, chance_accuracy, group_by_setting, strip_mixer_options};
 use super::{Conclusion, Experiment, ExperimentOutput, ReportChapter};
 use rung_train::run::RunRecord;
 
@@ -16,7 +16,7 @@ pub static EXPERIMENT: Experiment = Experiment {
     title: "Mixers: every bounded-state layer before full ones",
     chapter: ReportChapter::OpenQuestions,
     sweeps: [include_str!("zoo-smoke.toml"), include_str!("zoo-quick.toml"), include_str!("zoo-full.toml")],
-    decide: None,
+    stack_verdicts: None,
     render: render_zoo,
 };
 
@@ -27,11 +27,12 @@ fn points_by_hops(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
         let label = format!("on {hops} hop{}", if hops == 1 { "" } else { "s" });
         let point = ComparisonPoint::new(runs, hops, series.clone(), hops as f64, label)
             .with_chance_accuracy(chance_accuracy(runs, hops));
-        let within = hops <= runs.rungs();
-        point.with_prediction(
-            Prediction::from_rungs(within),
-            if within { "within the rungs" } else { "beyond the rungs" },
-        )
+        let prediction = Prediction::from_rungs(hops, runs.rungs());
+        let reason = match prediction {
+            Prediction::Learned => "within the rungs",
+            Prediction::NotLearned => "beyond the rungs",
+        };
+        point.with_prediction(prediction, reason)
     };
     runs.first().accuracy.keys().map(|hops| point(usize::from(*hops))).collect()
 }
@@ -39,12 +40,12 @@ fn points_by_hops(runs: &SeedRuns<'_>) -> Vec<ComparisonPoint> {
 fn render_zoo(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Conclusion {
     let points: Vec<ComparisonPoint> = group_by_setting(records).iter().flat_map(points_by_hops).collect();
     let figure = ComparisonFigure {
-        file: "zoo-depth",
+        file: "zoo-hops",
         title: "Every bounded-state mixer before full layers",
         axis: AxisKind::Names,
         proved_line: None,
-        caption: "Accuracy by number of hops, for every mixer in place of the staircase's bounded-state layer. Bars go from the worst seed to \
-                  the best.",
+        caption: "Accuracy by number of hops, for every mixer as the bounded-state layer before F full layers. Bars go from the worst seed \
+                  to the best.",
     };
     render(&points, &figure, output);
     conclude(&points, "Does every mixer reach the rungs of its layout?")

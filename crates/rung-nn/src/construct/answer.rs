@@ -9,7 +9,7 @@ use rung_engine::{Native, Ops, Scalar};
 use super::ChainOfThought;
 use super::fast_lookup::FastLookup;
 use crate::error::ModelError;
-use crate::memory::{self, TooLarge};
+use crate::memory::{self, BatchShape, TooLarge};
 use crate::model::Model;
 use crate::network::Network;
 
@@ -43,7 +43,7 @@ impl<'a, S: Scalar> Answerer<'a, S> {
     }
 
     /// Runs the full forward pass on every token: the slow reference for [`Answerer::new`].
-    pub fn without_shortcuts(network: &'a Network<S>) -> Self {
+    pub fn with_full_forward_pass(network: &'a Network<S>) -> Self {
         Self { network, layers_on_all_tokens: network.model.depth(), fast_lookup: None, ops: network.executor() }
     }
 
@@ -59,14 +59,15 @@ impl<'a, S: Scalar> Answerer<'a, S> {
         tokens.saturating_mul(elements_per_token)
     }
 
-    /// Checks that a number of prompts at once, on all threads together, of a number of tokens each, fit in memory.
+    /// Checks that the prompts of a batch, which are those of all threads together, fit in memory.
     ///
     /// # Errors
     /// They do not fit in memory.
-    pub fn check_memory(&self, (prompts, tokens): (usize, usize)) -> Result<(), TooLarge> {
+    pub fn check_memory(&self, batch: BatchShape) -> Result<(), TooLarge> {
         if self.fast_lookup.is_none() {
-            return self.network.check_inference_memory("answers", (prompts, tokens));
+            return self.network.check_inference_memory("answers", batch);
         }
+        let BatchShape { prompts, tokens } = batch;
         let elements = LIVE_ACTIVATIONS * self.elements_per_prompt(tokens) as u128 * prompts as u128;
         let what = format!("answers: {prompts} prompts of {tokens} tokens at once by `{}`", self.network.name);
         memory::check(what, elements.saturating_mul(size_of::<S>() as u128), None)

@@ -191,8 +191,8 @@ impl ConstructionBuilder {
 
     /// Adds norms before every mixer, every MLP and the unembedding.
     ///
-    /// A norm divides by the length of a token's vector. Two large constant columns of opposite sign (the ballast) make that length
-    /// nearly the same for all tokens, and the norm's gain undoes the division. A layer norm also subtracts the mean: a column that
+    /// A norm divides by the length of a token's vector. Two large constant columns of opposite sign (the register `norm_constant`) make that
+    /// length nearly the same for all tokens, and the norm's gain undoes the division. A layer norm also subtracts the mean: a column that
     /// is always 0 then holds minus the mean, and every projection that reads the residual stream uses it to add the mean back.
     pub fn add_norms(&mut self, norm: NormConfig) {
         self.norm = norm;
@@ -201,10 +201,10 @@ impl ConstructionBuilder {
         }
         let zero =
             self.registers.add("zero", 1, RegisterKind::Constant, "always 0, which a norm turns into minus the mean");
-        let ballast =
-            self.registers.add("ballast", 2, RegisterKind::Constant, "a weight that keeps the length of the vector");
-        let ballast_value = BALLAST * (self.registers.width() as f64).sqrt();
-        self.embed(0, move |_| vec![(ballast.start, ballast_value), (ballast.start + 1, -ballast_value)]);
+        let about = "constant columns that keep the length of every token's vector nearly the same";
+        let norm_constant = self.registers.add("norm_constant", 2, RegisterKind::Constant, about);
+        let value = NORM_CONSTANT * (self.registers.width() as f64).sqrt();
+        self.embed(0, move |_| vec![(norm_constant.start, value), (norm_constant.start + 1, -value)]);
         self.zero_column = Some(zero.start);
     }
 
@@ -378,8 +378,8 @@ fn with_channels(mixer: &Mixer, channels: u64) -> Result<Mixer, StackError> {
 /// A logit so high that the softmax over HGRN2's lower bounds gives all weight to the first layer.
 const FIRST_LAYER_LOGIT: f64 = 40.0;
 
-/// Ballast divided by the square root of the width: the other columns change the length of a token's vector by less than 1/1000.
-const BALLAST: f64 = 16.0;
+/// The number in the register `norm_constant`, divided by the square root of the width: the other columns change the length of a token's vector by less than 1/1000.
+const NORM_CONSTANT: f64 = 16.0;
 
 /// Sets the gains of norms to the typical length of a token's vector, and makes every projection that reads the residual stream add the
 /// mean back that a layer norm subtracts, through the column that is always 0.
@@ -390,8 +390,8 @@ fn undo_norms<S: Scalar>(
     zero_column: usize,
     norm: NormConfig,
 ) {
-    // Two columns of ballast, and about half of the others at ±1.
-    let length = ((2.0 * BALLAST * BALLAST + 0.5) * used_columns as f64 / width as f64).sqrt();
+    // The two columns of `norm_constant`, and about half of the others at ±1.
+    let length = ((2.0 * NORM_CONSTANT * NORM_CONSTANT + 0.5) * used_columns as f64 / width as f64).sqrt();
     let entries: Vec<_> = weights.entries().map(|(id, entry)| (id, entry.role, entry.shape)).collect();
     for (id, role, shape) in entries {
         if role == Role::ResidualNorm {

@@ -17,7 +17,7 @@ use super::weight_writer::AttentionSizes;
 use crate::model::{InputConfig, ModelConfig, NormConfig};
 use crate::network::Network;
 use crate::position::Positions;
-use crate::precision::Precision;
+use crate::precision::SimulatedPrecision;
 
 /// The products that are the same for all prompts.
 pub struct FastLookup<S: Scalar> {
@@ -66,7 +66,7 @@ impl<S: Scalar> FastLookup<S> {
         let is_supported = norm == NormConfig::None
             && causal
             && positions == Positions::None
-            && precision == Precision::default()
+            && precision == SimulatedPrecision::default()
             && network.chain_of_thought().is_none();
         let is_attention_only = network.plan.layers.iter().all(
             |layer| matches!(&layer.mixers[..], [mixer] if mixer.name() == "full" && mixer.number("conv") == Some(0)),
@@ -128,9 +128,9 @@ impl<S: Scalar> FastLookup<S> {
             let value_only_output = |weights: &[S], kv_head: usize| {
                 self.value_only_output(ops, layer, (&prompts, length), weights, kv_head)
             };
-            let attended =
+            let head_outputs =
                 layer.attend(ops, &residual, &cache.keys[index], cache.values[index].as_ref(), &value_only_output);
-            residual = ops.add(&residual, &ops.linear(&attended, &layer.output, None));
+            residual = ops.add(&residual, &ops.linear(&head_outputs, &layer.output, None));
             let hidden = ops.relu(&ops.linear(&residual, &layer.up, None));
             residual = ops.add(&residual, &ops.linear(&hidden, &layer.down, None));
         }

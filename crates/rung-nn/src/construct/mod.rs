@@ -17,15 +17,15 @@
 //! use rung_theory::task::{Prompt, seeded};
 //!
 //! let request = ConstructionRequest { hops: 2, first_table_entries: 3, growth_factors: vec![2], ..ConstructionRequest::default() };
-//! let built = construct::build::<f32>("U1", &request)?;
+//! let network = construct::build::<f32>("U1", &request)?;
 //! let mut prompt = Prompt::new();
-//! built.task()?.sample_prompt(&mut seeded(1), &mut prompt);
+//! network.task()?.sample_prompt(&mut seeded(1), &mut prompt);
 //! let ops = Native::new();
-//! ops.bind_frozen(&built.weights);
+//! ops.bind_frozen(&network.weights);
 //! let (_, target, _) = prompt.questions().next().unwrap();
-//! let (hidden, _) = built.model.forward(&ops, prompt.tokens(), 1, None)?;
-//! let logits = ops.values(&built.model.logits(&ops, &hidden));
-//! let last = &logits[logits.len() - built.model.classes()..];
+//! let (hidden, _) = network.model.forward(&ops, prompt.tokens(), 1, None)?;
+//! let logits = ops.values(&network.model.logits(&ops, &hidden));
+//! let last = &logits[logits.len() - network.model.classes()..];
 //! assert!(last.iter().all(|logit| *logit <= last[target as usize]));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -180,75 +180,61 @@ pub struct ConstructionKind {
     pub about: &'static str,
     /// Whether it has forwarding layers, so that a mixer can be chosen.
     pub has_forwarding: bool,
-    build_layers: fn(&ConstructionRequest) -> Result<ConstructionBuilder, ConstructError>,
+    build_layers: BuildLayers,
 }
 
 /// Every construction.
 pub static KINDS: &[ConstructionKind] = &[
-    kind(
-        "U1",
-        "L+1 full layers: the query reads the start value, then looks up one table per layer",
-        false,
-        u1::build_layers,
-    ),
-    kind("U2", "a layer that forwards the start value, then L full layers", true, u2::forward_then_lookups),
-    kind(
+    kind("U1", "L+1 full layers: the query reads the start value, then looks up one table per layer", u1::build_layers),
+    kind_with_forwarding("U2", "a layer that forwards the start value, then L full layers", u2::forward_then_lookups),
+    kind_with_forwarding(
         "U2'",
         "a full layer, a layer that forwards the first result, then L-1 full layers",
-        true,
         u2::lookup_then_forward,
     ),
-    kind("U3", "one full layer: emits L thoughts, then the answer", false, u3::full_layer_only),
-    kind("U4", "floor(log2 L)+2 bidirectional full layers: pointer doubling", false, u4::bidirectional),
-    kind(
-        "U4-causal",
-        "floor(log2 L)+2 causal full layers, with the query in front: pointer doubling",
-        false,
-        u4::query_first,
-    ),
-    kind("U5", "one full layer: 2-Sum at the last token", false, u5::at_last_token),
-    kind("U5-all", "one full layer: 2-Sum at every token", false, u5::at_every_token),
-    kind(
+    kind("U3", "one full layer: emits L thoughts, then the answer", u3::full_layer_only),
+    kind("U4", "floor(log2 L)+2 bidirectional full layers: pointer doubling", u4::bidirectional),
+    kind("U4-causal", "floor(log2 L)+2 causal full layers, with the query in front: pointer doubling", u4::query_first),
+    kind("U5", "one full layer: 2-Sum at the last token", u5::at_last_token),
+    kind("U5-all", "one full layer: 2-Sum at every token", u5::at_every_token),
+    kind_with_forwarding(
         "U6",
         "a layer that forwards the start value, one full layer: emits L-1 thoughts, then the answer",
-        true,
         u3::forwarding_and_full_layer,
     ),
-    kind(
+    kind_with_forwarding(
         "S2",
         "a layer that forwards the start value, a state that holds the first table, then L-1 full layers",
-        true,
         shortcut::table_in_state,
     ),
-    kind(
+    kind_with_forwarding(
         "S3",
         "entries prefetch the next entry: L full layers, or a forwarding layer and L-1",
-        true,
         shortcut::prefetch,
     ),
-    kind("S4", "L full layers, the first of which reads all of the first table", false, shortcut::speculation),
-    kind(
+    kind("S4", "L full layers, the first of which reads all of the first table", shortcut::speculation),
+    kind_with_forwarding(
         "S5",
         "a state that narrows the first table down, then L-1 full layers that check the remaining candidates",
-        true,
         shortcut::candidates,
     ),
-    kind("parity", "one DeltaNet layer with negative eigenvalues: parity", false, parity::parity),
+    kind("parity", "one DeltaNet layer with negative eigenvalues: parity", parity::parity),
     kind(
         "parity-retrieval",
         "the layer of `parity`, then one full layer: parity-conditioned retrieval",
-        false,
         parity::retrieval,
     ),
 ];
 
-const fn kind(
-    name: &'static str,
-    about: &'static str,
-    has_forwarding: bool,
-    build_layers: fn(&ConstructionRequest) -> Result<ConstructionBuilder, ConstructError>,
-) -> ConstructionKind {
-    ConstructionKind { name, about, has_forwarding, build_layers }
+type BuildLayers = fn(&ConstructionRequest) -> Result<ConstructionBuilder, ConstructError>;
+
+const fn kind(name: &'static str, about: &'static str, build_layers: BuildLayers) -> ConstructionKind {
+    ConstructionKind { name, about, has_forwarding: false, build_layers }
+}
+
+/// A construction with forwarding layers.
+const fn kind_with_forwarding(name: &'static str, about: &'static str, build_layers: BuildLayers) -> ConstructionKind {
+    ConstructionKind { name, about, has_forwarding: true, build_layers }
 }
 
 /// The construction of this name.

@@ -10,10 +10,10 @@ use super::Answerer;
 use super::verify::{InstanceSet, Verification, VerifyError, verify};
 use crate::error::ModelError;
 use crate::network::Network;
-use crate::precision::Precision;
+use crate::precision::SimulatedPrecision;
 
 /// The most bits that can be simulated: more are the precision of `f32` itself.
-pub const MAX_BITS: u32 = rung_engine::Rounding::MOST_BITS;
+pub const MAX_BITS: u32 = rung_engine::Rounding::MAX_BITS;
 
 /// Prompts that are run to find the largest number.
 const RANGE_PROMPTS: usize = 8;
@@ -66,7 +66,7 @@ impl<S: Scalar> Network<S> {
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<Option<(u32, Verification)>, VerifyError> {
         for bits in 1..=MAX_BITS {
-            self.set_precision(Precision::bits(bits, range))?;
+            self.set_precision(SimulatedPrecision::bits(bits, range))?;
             let verification = verify(self, instance_set, threads, progress)?;
             if verification.correct == verification.instances {
                 return Ok(Some((bits, verification)));

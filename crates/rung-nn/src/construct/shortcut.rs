@@ -297,7 +297,7 @@ fn add_table_layers(
     let start = registers.add("i.0", start_bits, RegisterKind::Number, "z_0");
     let written_row = registers.add("slot", m, RegisterKind::OneHot, "at entries of z_1: where they write");
     let read_row = registers.add("asks", m, RegisterKind::OneHot, "at w: the row of the state for z_0");
-    let unrounded = registers.add("read.table", from.size, RegisterKind::Unrounded, "what the table said");
+    let unrounded = registers.add("read.table", from.size, RegisterKind::Unrounded, "what w read from the table");
     let width = registers.width() as u64;
     let forwarded = ForwardedBits {
         from: composition.value.low_bits(start_bits),

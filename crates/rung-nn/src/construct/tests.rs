@@ -110,7 +110,7 @@ fn answers_are_the_same_with_and_without_shortcuts() {
             }
         }
         let fast = Answerer::new(&perturbed).answer_last(&prompts, 40).unwrap();
-        let slow = Answerer::without_shortcuts(&perturbed).answer_last(&prompts, 40).unwrap();
+        let slow = Answerer::with_full_forward_pass(&perturbed).answer_last(&prompts, 40).unwrap();
         assert_eq!(fast, slow, "{name}");
     }
 }
@@ -238,7 +238,7 @@ fn fewest_bits_are_at_most_twelve_and_one_fewer_fails() {
             network.find_fewest_bits(instances, range, 2, &|_| {}).unwrap().expect("some number of bits");
         assert_eq!(verification.correct, 60);
         assert!((2..=12).contains(&bits), "{name}: {bits} bits over {range}");
-        network.set_precision(crate::precision::Precision::bits(bits - 1, range)).unwrap();
+        network.set_precision(crate::precision::SimulatedPrecision::bits(bits - 1, range)).unwrap();
         assert!(verify(&network, instances, 2, &|_| {}).unwrap().correct < 60, "{name}");
     }
 }

@@ -60,8 +60,10 @@ pub(super) fn add_forwarding_layer(
         0,
         composition.builder.registers.width() as u64,
     )?;
-    let about =
-        format!("the state hands {} from z_0 to w", if hop == 0 { "its value".to_owned() } else { format!("i_{hop}") });
+    let about = format!(
+        "the state forwards {} from z_0 to w",
+        if hop == 0 { "its value".to_owned() } else { format!("i_{hop}") }
+    );
     composition.builder.add_layer(
         about,
         LayerMixer::Forwarding(forwarded, mixer),

@@ -93,13 +93,13 @@ fn add_lookup_and_emit(
         "next.outer",
         composition.entry_row_group.size,
         RegisterKind::Number,
-        "the next emitted token's outer address",
+        "the next emitted token's row group",
     );
     let next_argument = registers.add(
         "next.inner",
         composition.entry_argument.size,
         RegisterKind::Number,
-        "the next emitted token's inner address",
+        "the next emitted token's argument",
     );
     let mut key_match = KeyMatch::new().equal_bits(composition.entry_row_group, composition.entry_row_group);
     for (query, key) in argument_match {

@@ -1,8 +1,8 @@
 //! U4: all tokens read w, then pointer doubling. `rung explain U4` gives the argument; the names w, z_l and i_l are those of
 //! [`u1`](super::u1).
 //!
-//! A node is a token with a pointer: an entry of z_l (level l), or the answering token (level 0, whose pointer is z_0). After t
-//! rounds the pointer of a node of level l is i_(l + 2^t - 1), but at most i_L. In round t a node looks up the entry of level
+//! A node is a token with a pointer: an entry of table l (z_l), or the answering token (table 0, whose pointer is z_0).
+//! After t rounds the pointer of a node of table l is i_(l + 2^t - 1), but at most i_L. In round t a node looks up the entry of table
 //! l + 2^(t-1) that its pointer names, and copies that entry's pointer.
 
 use rung_theory::task::funccomp::Order;
@@ -34,8 +34,8 @@ fn build_layers(
     }
     let (bias, hops, size) = (composition.bias, composition.hops(), composition.value.size);
     let rounds = hops.ilog2() as usize + 1;
-    let mut level_flags = vec![composition.slot_flag.unwrap_or(composition.query_flag)];
-    level_flags.extend(composition.entry_flags.iter().copied());
+    let mut table_flags = vec![composition.slot_flag.unwrap_or(composition.query_flag)];
+    table_flags.extend(composition.entry_flags.iter().copied());
     let registers = &mut composition.builder.registers;
     let mut add_number =
         |name: String, size: usize, about: &str| registers.add(name, size, RegisterKind::Number, about);
@@ -46,7 +46,7 @@ fn build_layers(
         .enumerate()
         .map(|(e, row_group)| add_number(format!("read.w.{}", e + 1), row_group.size, "row group in w as it was read"))
         .collect();
-    let mut pointer = add_number("pointer.0".to_owned(), size, "where the walk is, as far as the token knows at first");
+    let mut pointer = add_number("pointer.0".to_owned(), size, "the pointer before the first round");
     let round_row_groups: Vec<ColumnRange> = (1..=rounds)
         .map(|round| {
             add_number(
@@ -71,49 +71,45 @@ fn build_layers(
             &copies,
         ));
     }
-    let mut neurons = gated_rounding_neurons(read_start, pointer, bias, &[if_set(level_flags[0])]);
+    let mut neurons = gated_rounding_neurons(read_start, pointer, bias, &[if_set(table_flags[0])]);
     neurons.extend(gated_copy_neurons(composition.value, pointer, bias, &[if_any(&composition.entry_flags, bias)]));
     for (round, row_group) in round_row_groups.iter().enumerate() {
-        neurons.extend(row_group_neurons(&level_flags, &read_row_groups, 1 << round, *row_group, bias));
+        neurons.extend(row_group_neurons(&table_flags, &read_row_groups, 1 << round, *row_group, bias));
     }
     composition.builder.add_layer(
-        "everyone reads w, the answering token also z_0",
+        "every token reads w, the answering token also z_0",
         LayerMixer::Attention(heads),
         neurons,
     );
 
     for (round, row_group) in round_row_groups.iter().enumerate() {
-        let level_step = 1 << round;
+        let pointer_hops = 1 << round;
         let registers = &mut composition.builder.registers;
         let unrounded = registers.add(
             format!("read.{}", round + 1),
             size,
             RegisterKind::Unrounded,
-            "the pointer that was asked for",
+            "the pointer that the node looked up",
         );
-        let next_pointer = registers.add(
-            format!("pointer.{}", round + 1),
-            size,
-            RegisterKind::Number,
-            "where the walk is after this round",
-        );
+        let next_pointer =
+            registers.add(format!("pointer.{}", round + 1), size, RegisterKind::Number, "the pointer after this round");
         let mut key_match = KeyMatch::new()
             .equal_bits(pointer.low_bits(composition.entry_argument.size), composition.entry_argument)
             .equal_bits(*row_group, composition.entry_row_group);
-        for (level, flag) in level_flags.iter().enumerate().take_while(|(level, _)| level + level_step <= hops) {
-            key_match = key_match.equal_bits(*flag, level_flags[level + level_step]);
+        for (table, flag) in table_flags.iter().enumerate().take_while(|(table, _)| table + pointer_hops <= hops) {
+            key_match = key_match.equal_bits(*flag, table_flags[table + pointer_hops]);
         }
         let head = lookup_head(&key_match, composition.inverse_temperature, &[(pointer, unrounded)]);
-        let has_lookup = if_any(&level_flags[..=hops - level_step], bias);
+        let has_lookup = if_any(&table_flags[..=hops - pointer_hops], bias);
         let mut neurons = gated_rounding_neurons(unrounded, next_pointer, bias, std::slice::from_ref(&has_lookup));
         neurons.extend(gated_copy_neurons(
             pointer,
             next_pointer,
             bias,
-            &[negate(&has_lookup), if_any(&level_flags, bias)],
+            &[negate(&has_lookup), if_any(&table_flags, bias)],
         ));
         composition.builder.add_layer(
-            format!("pointers of {level_step} hops become pointers of {}", 2 * level_step),
+            format!("pointers of {pointer_hops} hops become pointers of {}", 2 * pointer_hops),
             LayerMixer::Attention(vec![head]),
             neurons,
         );
@@ -123,19 +119,19 @@ fn build_layers(
     Ok(composition.builder)
 }
 
-/// Neurons that write to `target`, at a node of each level, the row group of w in the addresses of the entries `level_step` levels further.
+/// Neurons that write to `target`, at a node of each table, the row group of w in the keys of the entries `pointer_hops` tables further.
 fn row_group_neurons(
-    level_flags: &[ColumnRange],
+    table_flags: &[ColumnRange],
     query_row_groups: &[ColumnRange],
-    level_step: usize,
+    pointer_hops: usize,
     target: ColumnRange,
     bias: ColumnRange,
 ) -> Vec<Neuron> {
-    let levels =
-        level_flags.iter().enumerate().filter(|(level, _)| (2..level_flags.len()).contains(&(level + level_step)));
-    levels
-        .flat_map(|(level, flag)| {
-            gated_rounding_neurons(query_row_groups[level + level_step - 2], target, bias, &[if_set(*flag)])
+    let tables =
+        table_flags.iter().enumerate().filter(|(table, _)| (2..table_flags.len()).contains(&(table + pointer_hops)));
+    tables
+        .flat_map(|(table, flag)| {
+            gated_rounding_neurons(query_row_groups[table + pointer_hops - 2], target, bias, &[if_set(*flag)])
         })
         .collect()
 }

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::answer::Answerer;
 use crate::error::ModelError;
-use crate::memory::TooLarge;
+use crate::memory::{BatchShape, TooLarge};
 use crate::network::Network;
 
 /// The most instances that are enumerated; beyond it, a sample is needed.
@@ -66,12 +66,12 @@ pub struct WrongAnswer {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum VerifyError {
     /// Too many instances to enumerate.
-    #[error("{found} instances; at most {most} are enumerated, so use samples")]
+    #[error("{found} instances; at most {max} are enumerated, so use samples")]
     TooManyInstances {
         /// Number of instances of the task.
         found: String,
         /// The most that are enumerated.
-        most: u128,
+        max: u128,
     },
     /// The prompts do not fit the memory.
     #[error(transparent)]
@@ -108,14 +108,14 @@ pub fn verify<S: Scalar>(
             Some(count) if count <= MAX_EXHAUSTIVE => count as u64,
             count => {
                 let found = count.map_or_else(|| "more than 2^128".to_owned(), |count| count.to_string());
-                return Err(VerifyError::TooManyInstances { found, most: MAX_EXHAUSTIVE });
+                return Err(VerifyError::TooManyInstances { found, max: MAX_EXHAUSTIVE });
             }
         },
     };
     let answerer = Answerer::new(network);
     let (tokens, threads) = (task.length(), threads.max(1));
     let batch = batch_size(&answerer, tokens, CHUNK_SIZE.min(instances));
-    answerer.check_memory((batch * threads, tokens))?;
+    answerer.check_memory(BatchShape { prompts: batch * threads, tokens })?;
     drop(answerer);
     let run = VerificationRun {
         network,

@@ -16,7 +16,7 @@ const CONTROL: i32 = 3;
 
 /// A value of a header key.
 #[derive(Clone, Debug)]
-pub(super) enum Value {
+pub(super) enum HeaderValue {
     U32(u32),
     F32(f32),
     Flag(bool),
@@ -33,15 +33,15 @@ pub(super) fn encode_file(exported: &ExportedCheckpoint) -> Result<Vec<u8>, Expo
         ExportError::unsupported("format", "GGUF", format!("another one for {}", exported.family.name))
     })?;
     let mut keys = vec![
-        ("general.architecture".to_owned(), Value::Text(architecture.to_owned())),
-        ("general.name".to_owned(), Value::Text(format!("rung {}", exported.name))),
-        ("general.alignment".to_owned(), Value::U32(ALIGNMENT as u32)),
-        ("general.file_type".to_owned(), Value::U32(file_type(exported.numbers))),
+        ("general.architecture".to_owned(), HeaderValue::Text(architecture.to_owned())),
+        ("general.name".to_owned(), HeaderValue::Text(format!("rung {}", exported.name))),
+        ("general.alignment".to_owned(), HeaderValue::U32(ALIGNMENT as u32)),
+        ("general.file_type".to_owned(), HeaderValue::U32(file_type(exported.numbers))),
     ];
     let family_keys = exported.target.keys.iter();
     keys.extend(family_keys.map(|(name, value)| (format!("{architecture}.{name}"), value.clone())));
-    keys.push((format!("{architecture}.context_length"), Value::U32(exported.max_length as u32)));
-    keys.push((format!("{architecture}.vocab_size"), Value::U32(exported.vocabulary.tokens.len() as u32)));
+    keys.push((format!("{architecture}.context_length"), HeaderValue::U32(exported.max_length as u32)));
+    keys.push((format!("{architecture}.vocab_size"), HeaderValue::U32(exported.vocabulary.tokens.len() as u32)));
     keys.extend(tokenizer(&exported.vocabulary));
     let tensors = &exported.target.tensors;
     let mut bytes = b"GGUF".to_vec();
@@ -94,7 +94,7 @@ fn file_type(format: NumberFormat) -> u32 {
     }
 }
 
-fn tokenizer(vocabulary: &Vocabulary) -> Vec<(String, Value)> {
+fn tokenizer(vocabulary: &Vocabulary) -> Vec<(String, HeaderValue)> {
     let is_special = |id: usize| id == Vocabulary::UNKNOWN as usize || id == Vocabulary::END as usize;
     let tokens = || vocabulary.tokens.iter().enumerate();
     let piece = |(id, token): (usize, &super::vocabulary::Token)| {
@@ -108,17 +108,17 @@ fn tokenizer(vocabulary: &Vocabulary) -> Vec<(String, Value)> {
     // A unigram model prefers the segmentation with the highest sum: one long piece over two short ones.
     let score = |(id, _)| if is_special(id) { 0.0 } else { -1.0 };
     let keys = [
-        ("model", Value::Text("t5".to_owned())),
-        ("tokens", Value::TextArray(tokens().map(piece).collect())),
-        ("scores", Value::F32Array(tokens().map(score).collect())),
-        ("token_type", Value::I32Array(tokens().map(kind).collect())),
-        ("unknown_token_id", Value::U32(Vocabulary::UNKNOWN)),
-        ("eos_token_id", Value::U32(Vocabulary::END)),
-        ("padding_token_id", Value::U32(Vocabulary::END)),
-        ("add_bos_token", Value::Flag(false)),
-        ("add_eos_token", Value::Flag(false)),
-        ("add_space_prefix", Value::Flag(true)),
-        ("remove_extra_whitespaces", Value::Flag(true)),
+        ("model", HeaderValue::Text("t5".to_owned())),
+        ("tokens", HeaderValue::TextArray(tokens().map(piece).collect())),
+        ("scores", HeaderValue::F32Array(tokens().map(score).collect())),
+        ("token_type", HeaderValue::I32Array(tokens().map(kind).collect())),
+        ("unknown_token_id", HeaderValue::U32(Vocabulary::UNKNOWN)),
+        ("eos_token_id", HeaderValue::U32(Vocabulary::END)),
+        ("padding_token_id", HeaderValue::U32(Vocabulary::END)),
+        ("add_bos_token", HeaderValue::Flag(false)),
+        ("add_eos_token", HeaderValue::Flag(false)),
+        ("add_space_prefix", HeaderValue::Flag(true)),
+        ("remove_extra_whitespaces", HeaderValue::Flag(true)),
     ];
     keys.into_iter().map(|(name, value)| (format!("tokenizer.ggml.{name}"), value)).collect()
 }
@@ -128,7 +128,7 @@ fn write_text(bytes: &mut Vec<u8>, text: &str) {
     bytes.extend(text.as_bytes());
 }
 
-impl Value {
+impl HeaderValue {
     /// Appends the type and the value.
     fn write(&self, bytes: &mut Vec<u8>) {
         const ARRAY: u32 = 9;

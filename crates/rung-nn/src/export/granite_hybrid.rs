@@ -6,7 +6,7 @@
 use rung_theory::stack::Plan;
 use serde_json::{Map, json};
 
-use super::gguf::Value as Key;
+use super::gguf::HeaderValue;
 use super::llama::{
     DEFAULT_ROPE_THETA, LayerNames, common_config, common_keys, embeddings_and_lm_head, interleave_rotary_pairs,
 };
@@ -130,17 +130,17 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<FamilyCheckpoi
             keys.retain(|(name, _)| name != "attention.head_count_kv" && name != "attention.layer_norm_rms_epsilon");
             let kv_head_counts =
                 network.layers.iter().map(|layer| if is_attention(layer) { kv_heads as u32 } else { 0 });
-            let number = |value: usize| Key::U32(value as u32);
+            let number = |value: usize| HeaderValue::U32(value as u32);
             let family_keys = [
-                ("attention.head_count_kv", Key::U32Array(kv_head_counts.collect())),
-                ("attention.layer_norm_rms_epsilon", Key::F32(epsilon as f32)),
-                ("attention.scale", Key::F32((head_dim as f32).sqrt().recip())),
-                ("embedding_scale", Key::F32(1.0)),
-                ("residual_scale", Key::F32(1.0)),
-                ("logit_scale", Key::F32(1.0)),
+                ("attention.head_count_kv", HeaderValue::U32Array(kv_head_counts.collect())),
+                ("attention.layer_norm_rms_epsilon", HeaderValue::F32(epsilon as f32)),
+                ("attention.scale", HeaderValue::F32((head_dim as f32).sqrt().recip())),
+                ("embedding_scale", HeaderValue::F32(1.0)),
+                ("residual_scale", HeaderValue::F32(1.0)),
+                ("logit_scale", HeaderValue::F32(1.0)),
                 ("rope.dimension_count", number(head_dim)),
-                ("rope.freq_base", Key::F32(network.rope_theta.unwrap_or(DEFAULT_ROPE_THETA) as f32)),
-                ("rope.scaling.finetuned", Key::Flag(network.rope_theta.is_some())),
+                ("rope.freq_base", HeaderValue::F32(network.rope_theta.unwrap_or(DEFAULT_ROPE_THETA) as f32)),
+                ("rope.scaling.finetuned", HeaderValue::Flag(network.rope_theta.is_some())),
                 ("ssm.conv_kernel", number(size(|mamba2| mamba2.kernel_size))),
                 ("ssm.inner_size", number(inner)),
                 ("ssm.state_size", number(size(|mamba2| mamba2.state))),
@@ -194,8 +194,9 @@ pub(super) fn mamba2_tensors(mamba2: &Mamba2, names: LayerNames, mixer: &str) ->
         shape: if is_gguf { vec![values.len(), 1] } else { vec![values.len()] },
         values,
     };
-    let rates = mamba2.a_log.iter();
-    let rates: Vec<f64> = if is_gguf { rates.map(|rate| -rate.exp()).collect() } else { rates.copied().collect() };
+    // GGUF files have A instead of its logarithm.
+    let a: Vec<f64> =
+        if is_gguf { mamba2.a_log.iter().map(|a_log| -a_log.exp()).collect() } else { mamba2.a_log.clone() };
     let mut norm = ExportTensor::vector(name("norm.weight", "ssm_norm.weight"), mamba2.norm.clone());
     if is_gguf {
         norm.shape = vec![mamba2.groups, mamba2.norm.len() / mamba2.groups];
@@ -205,7 +206,7 @@ pub(super) fn mamba2_tensors(mamba2: &Mamba2, names: LayerNames, mixer: &str) ->
         convolution,
         ExportTensor::vector(name("conv1d.bias", "ssm_conv1d.bias"), mamba2.convolution_bias.clone()),
         ExportTensor::vector(name("dt_bias", "ssm_dt.bias"), mamba2.dt_bias.clone()),
-        by_head(name("A_log", "ssm_a"), rates),
+        by_head(name("A_log", "ssm_a"), a),
         by_head(name("D", "ssm_d"), mamba2.skip.clone()),
         norm,
         ExportTensor::matrix(name("out_proj.weight", "ssm_out.weight"), mamba2.output.clone()),

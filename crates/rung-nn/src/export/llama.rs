@@ -6,7 +6,7 @@
 use rung_theory::stack::Plan;
 use serde_json::{Map, Value, json};
 
-use super::gguf::{self, Value as Key};
+use super::gguf::HeaderValue;
 use super::matrix::Matrix;
 use super::network::{ExportMixer, ExportNetwork, GatedMlp, common_heads};
 use super::{ExportError, ExportFormat, ExportTensor, Family, FamilyCheckpoint};
@@ -71,11 +71,14 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<FamilyCheckpoi
         }
         ExportFormat::Gguf => {
             keys = common_keys(network, [heads, kv_heads, head_dim]);
-            keys.push(("rope.dimension_count".to_owned(), Key::U32(head_dim as u32)));
-            keys.push(("rope.freq_base".to_owned(), Key::F32(network.rope_theta.unwrap_or(DEFAULT_ROPE_THETA) as f32)));
+            keys.push(("rope.dimension_count".to_owned(), HeaderValue::U32(head_dim as u32)));
+            keys.push((
+                "rope.freq_base".to_owned(),
+                HeaderValue::F32(network.rope_theta.unwrap_or(DEFAULT_ROPE_THETA) as f32),
+            ));
             if network.rope_theta.is_none() {
-                keys.push(("rope.scaling.type".to_owned(), Key::Text("linear".to_owned())));
-                keys.push(("rope.scaling.factor".to_owned(), Key::F32(NO_ROTATION_DIVISOR as f32)));
+                keys.push(("rope.scaling.type".to_owned(), HeaderValue::Text("linear".to_owned())));
+                keys.push(("rope.scaling.factor".to_owned(), HeaderValue::F32(NO_ROTATION_DIVISOR as f32)));
             }
         }
     }
@@ -104,8 +107,8 @@ pub(super) fn common_config(network: &ExportNetwork, [heads, kv_heads, head_dim]
 pub(super) fn common_keys(
     network: &ExportNetwork,
     [heads, kv_heads, head_dim]: [usize; 3],
-) -> Vec<(String, gguf::Value)> {
-    let number = |value: usize| Key::U32(value as u32);
+) -> Vec<(String, HeaderValue)> {
+    let number = |value: usize| HeaderValue::U32(value as u32);
     let keys = [
         ("embedding_length", number(network.width)),
         ("block_count", number(network.layers.len())),
@@ -114,7 +117,7 @@ pub(super) fn common_keys(
         ("attention.head_count_kv", number(kv_heads)),
         ("attention.key_length", number(head_dim)),
         ("attention.value_length", number(head_dim)),
-        ("attention.layer_norm_rms_epsilon", Key::F32(network.epsilon as f32)),
+        ("attention.layer_norm_rms_epsilon", HeaderValue::F32(network.epsilon as f32)),
     ];
     keys.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
 }

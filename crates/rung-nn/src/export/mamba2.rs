@@ -4,7 +4,7 @@
 
 use serde_json::{Map, json};
 
-use super::gguf::Value as Key;
+use super::gguf::HeaderValue;
 use super::granite_hybrid::{EXPANSION, common_mamba2, mamba2_epsilon, mamba2_tensors, width};
 use super::llama::{LayerNames, embeddings_and_lm_head};
 use super::network::{ExportMixer, ExportNetwork};
@@ -69,13 +69,13 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<FamilyCheckpoi
             }
         }
         ExportFormat::Gguf => {
-            let number = |value: usize| Key::U32(value as u32);
+            let number = |value: usize| HeaderValue::U32(value as u32);
             let family_keys = [
                 ("embedding_length", number(network.width)),
                 ("block_count", number(network.layers.len())),
                 ("feed_forward_length", number(0)),
                 ("attention.head_count", number(0)),
-                ("attention.layer_norm_rms_epsilon", Key::F32(epsilon as f32)),
+                ("attention.layer_norm_rms_epsilon", HeaderValue::F32(epsilon as f32)),
                 ("ssm.conv_kernel", number(mamba2.kernel_size)),
                 ("ssm.inner_size", number(EXPANSION * network.width)),
                 ("ssm.state_size", number(mamba2.state)),

@@ -13,9 +13,9 @@
 //! use rung_nn::export::{ExportOptions, export};
 //! use rung_nn::families;
 //!
-//! let built = construct::build::<f32>("U1", &ConstructionRequest::default())?;
+//! let network = construct::build::<f32>("U1", &ConstructionRequest::default())?;
 //! let folder = std::env::temp_dir().join(format!("rung-doc-export-{}", std::process::id()));
-//! let exported = export(&built, &ExportOptions::default())?;
+//! let exported = export(&network, &ExportOptions::default())?;
 //! exported.write(&folder)?;
 //! assert_eq!(families::open::<f32>(&folder)?.family, "llama");
 //! # std::fs::remove_dir_all(&folder).ok();
@@ -140,7 +140,7 @@ struct FamilyCheckpoint {
     /// `config.json`, without the fields that all families share; empty for GGUF.
     config: Map<String, Value>,
     /// Keys of a GGUF header after the architecture's name; empty for Hugging Face.
-    keys: Vec<(String, gguf::Value)>,
+    keys: Vec<(String, gguf::HeaderValue)>,
     tensors: Vec<ExportTensor>,
     /// Width of the residual stream.
     width: usize,
@@ -158,7 +158,8 @@ pub struct Family {
     pub mixers: &'static [&'static str],
     /// Whether its layers have feed-forward networks.
     pub feed_forward: bool,
-    /// The width of the residual stream in this family, which is at least the given one.
+    /// For a smallest width, the width of an [`ExportNetwork`] that this family can store. (`rwkv7` stores the residual stream twice, so
+    /// its files have twice that width.)
     width: fn(&Plan, usize) -> usize,
     write: fn(&ExportNetwork, ExportFormat) -> Result<FamilyCheckpoint, ExportError>,
 }
@@ -204,7 +205,7 @@ pub fn export<S: Scalar>(network: &Network<S>, options: &ExportOptions) -> Resul
     let feed_forward = network.config.feed_forward != FeedForwardConfig::None;
     let family = select_family(&network.plan, feed_forward, options)?;
     let vocabulary = Vocabulary::new(network.task()?, options.extra_tables)?;
-    let export_network = ExportNetwork::read(network, &vocabulary, family.width)?;
+    let export_network = ExportNetwork::from_network(network, &vocabulary, family.width)?;
     let target = (family.write)(&export_network, options.format)?;
     let (name, max_length) = (network.name.clone(), export_network.max_length);
     let (format, numbers, width) = (options.format, options.numbers, target.width);
@@ -213,13 +214,17 @@ pub fn export<S: Scalar>(network: &Network<S>, options: &ExportOptions) -> Resul
 
 fn select_family(plan: &Plan, feed_forward: bool, options: &ExportOptions) -> Result<&'static Family, ExportError> {
     let is_supported = |family: &&Family| family.supports(plan, feed_forward, options.format);
-    let known = || FAMILIES.iter().map(|family| family.name).collect::<Vec<_>>().join(", ");
+    let family_names = || FAMILIES.iter().map(|family| family.name).collect::<Vec<_>>().join(", ");
     if let Some(name) = &options.family {
         let family = FAMILIES
             .iter()
             .find(|family| family.name == name || family.architecture == Some(name))
             .ok_or_else(|| {
-                ExportError::unsupported("family", format!("`{}`", name.escape_debug()), format!("one of {}", known()))
+                ExportError::unsupported(
+                    "family",
+                    format!("`{}`", name.escape_debug()),
+                    format!("one of {}", family_names()),
+                )
             })?;
         if is_supported(&family) {
             return Ok(family);

@@ -171,17 +171,17 @@ pub(super) struct GatedMlp {
 }
 
 impl ExportNetwork {
-    /// Converts a network. `width` gives the width of the residual stream for the smallest possible width.
-    pub(super) fn read<S: Scalar>(
+    /// Converts a network. `width` gives the width of the exported network for the smallest possible one: see [`Family`](super::Family).
+    pub(super) fn from_network<S: Scalar>(
         network: &Network<S>,
         vocabulary: &Vocabulary,
         width: fn(&Plan, usize) -> usize,
     ) -> Result<Self, ExportError> {
         let config = &network.config;
-        let rope_theta = positions(config.positions)?;
+        let rope_theta = rope_theta(config.positions)?;
         let reject = |part: &str, found: &str, expected: &str| Err(ExportError::unsupported(part, found, expected));
         if !config.causal {
-            return reject("attention", "tokens that see every other", "a causal mask");
+            return reject("attention", "bidirectional attention", "a causal mask");
         }
         if network.chain_of_thought().is_some() {
             return reject(
@@ -190,13 +190,15 @@ impl ExportNetwork {
                 "an answer in one pass",
             );
         }
-        if config.precision != crate::precision::Precision::default() {
-            return reject("precision", "numbers rounded to few bits", "the machine's own");
+        if config.precision != crate::precision::SimulatedPrecision::default() {
+            return reject("precision", "numbers rounded to few bits", "numbers that are not rounded");
         }
         let needs_constant = match (config.norm, config.placement) {
             (NormConfig::None, _) => true,
             (NormConfig::Rms, NormPlacement::Pre) => false,
-            (NormConfig::Rms, NormPlacement::Post) => return reject("norms", "after the sum", "before each part"),
+            (NormConfig::Rms, NormPlacement::Post) => {
+                return reject("norms", "after the residual sum", "before each mixer and MLP");
+            }
             (NormConfig::Layer, _) => {
                 return reject("norms", "layer norms, which subtract the mean", "RMS norms or none");
             }
@@ -217,7 +219,8 @@ impl ExportNetwork {
     }
 }
 
-fn positions(positions: Positions) -> Result<Option<f64>, ExportError> {
+/// `rope_theta` of rotary positions; `None` without positions.
+fn rope_theta(positions: Positions) -> Result<Option<f64>, ExportError> {
     let found = match positions {
         Positions::None => return Ok(None),
         Positions::Rotary { base } => return Ok(Some(base)),
@@ -541,7 +544,8 @@ impl<'a, S: Scalar> WeightReader<'a, S> {
         Ok((embedding, lm_head))
     }
 
-    /// The id of the query's kind, and the column of the flag that only the query has: with that flag negated, a token has no kind.
+    /// The id of the query's kind, and the column of the flag that only the query has: with that flag negated, a token has no kind. The
+    /// kinds of tokens are an entry of each table, the start value, the query.
     fn query_kind(&self) -> Result<(u32, usize), ExportError> {
         let error = || {
             ExportError::unsupported(
@@ -552,8 +556,8 @@ impl<'a, S: Scalar> WeightReader<'a, S> {
         };
         let info = self.network.construction().ok_or_else(error)?;
         let flag = info.registers.find("is.query").ok_or_else(error)?;
-        let entries = info.registers.iter().filter(|register| register.name.starts_with("is.")).count() - 2;
-        Ok((entries as u32 + 1, flag.start))
+        let table_count = info.registers.iter().filter(|register| register.name.starts_with("is.")).count() - 2;
+        Ok((table_count as u32 + 1, flag.start))
     }
 
     /// Checks that every weight of the network was read.

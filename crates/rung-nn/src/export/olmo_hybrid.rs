@@ -27,7 +27,7 @@ pub(super) const FAMILY: Family = Family {
 };
 
 /// Input of a SiLU gate that is always open.
-const OPEN: f64 = 8.0;
+const OPEN_GATE_INPUT: f64 = 8.0;
 
 /// What the norms of queries and keys divide by.
 const NORM_DIVISOR: f64 = 512.0;
@@ -128,7 +128,7 @@ pub(super) fn common_delta(network: &ExportNetwork) -> Result<&GatedDeltanet, Ex
 /// Attention whose last two channels of the first head hold constants; the last channel of its values writes the constant column.
 fn attention_tensors(attention: &Attention, constant: ConstantColumn, names: LayerNames) -> Vec<ExportTensor> {
     let [query_constant, key_constant] = [attention.key_dim - 2, attention.key_dim - 1];
-    let normed = |matrix: &Matrix, channel: usize| {
+    let with_constant_channel = |matrix: &Matrix, channel: usize| {
         // Rows are scaled down, so that the constant dominates the norm, and the gain scales them up again.
         let largest = matrix.values.iter().fold(1.0_f64, |largest, value| largest.max(value.abs()));
         let mut matrix = matrix.clone().scaled(largest.recip());
@@ -136,8 +136,8 @@ fn attention_tensors(attention: &Attention, constant: ConstantColumn, names: Lay
         matrix.set(channel, constant.column, constant_value / constant.value);
         (matrix.rows, matrix, NORM_DIVISOR * largest)
     };
-    let (query_rows, queries, query_gain) = normed(&attention.queries, query_constant);
-    let (key_rows, keys, key_gain) = normed(&attention.keys, key_constant);
+    let (query_rows, queries, query_gain) = with_constant_channel(&attention.queries, query_constant);
+    let (key_rows, keys, key_gain) = with_constant_channel(&attention.keys, key_constant);
     let (mut values, mut output) = (attention.values.clone(), attention.output.clone());
     values.set(key_constant, constant.column, 1.0);
     output.set(constant.column, key_constant, 1.0);
@@ -155,10 +155,10 @@ fn attention_tensors(attention: &Attention, constant: ConstantColumn, names: Lay
 fn with_constant_neuron(mlp: &GatedMlp, constant: ConstantColumn) -> GatedMlp {
     let neuron = mlp.gate.rows;
     let mut mlp = with_zero_neuron(mlp);
-    mlp.gate.set(neuron, constant.column, OPEN / constant.value);
+    mlp.gate.set(neuron, constant.column, OPEN_GATE_INPUT / constant.value);
     mlp.up.set(neuron, constant.column, 1.0 / constant.value);
-    let silu_of_open = OPEN / (1.0 + (-OPEN).exp());
-    mlp.down.set(constant.column, neuron, constant.value / silu_of_open);
+    let gate = OPEN_GATE_INPUT / (1.0 + (-OPEN_GATE_INPUT).exp());
+    mlp.down.set(constant.column, neuron, constant.value / gate);
     mlp
 }
 

@@ -1,8 +1,8 @@
 //! In which precisions of weights and cache an exported construction still answers right.
 //!
-//! The files that were written are opened again as an external checkpoint, which needs none of the construction's own code, and sampled
+//! The written files are opened again as an external checkpoint, which needs none of the construction's own code, and sampled
 //! instances are read token by token. Matrices are rounded to a format once; keys, values and states are rounded to a format after every
-//! token, also states that other programs keep in single precision. Arithmetic is in single precision. An instance holds if its answer has
+//! token, also states that other programs keep in single precision. Arithmetic is in single precision. An instance is right if its answer has
 //! the highest logit of the whole vocabulary; the smallest margin says by how much in the worst instance.
 
 use std::path::Path;
@@ -26,7 +26,8 @@ pub struct PrecisionCheck {
     /// Instances whose answer has the highest logit.
     pub right: usize,
     /// Instances that were run.
-    pub of: usize,
+    #[serde(rename = "of")]
+    pub instances: usize,
     /// By how much the answer's logit is above the highest other one, in the worst instance; negative if that is wrong.
     pub smallest_margin: f32,
     /// The same in the best instance.
@@ -76,7 +77,7 @@ impl ExportedCheckpoint {
                     weights: weights_name,
                     cache: cache_name,
                     right: margins.iter().filter(|margin| **margin > 0.0).count(),
-                    of: margins.len(),
+                    instances: margins.len(),
                     smallest_margin: margins.iter().copied().fold(f32::INFINITY, f32::min),
                     largest_margin: margins.iter().copied().fold(f32::NEG_INFINITY, f32::max),
                 });
@@ -85,7 +86,7 @@ impl ExportedCheckpoint {
         Ok(Some(checks))
     }
 
-    /// Instances of the task with one question, at the last token; `None` if the task has other ones.
+    /// Instances of the task; `None` unless each has one question, at its last token, and all have the same length.
     fn sample(&self, network: &Network<f32>, count: usize) -> Result<Option<Instances>, FamilyError> {
         let task = network.task()?;
         let mut instances = Instances { ids: Vec::new(), answers: Vec::new() };

@@ -1,12 +1,12 @@
 //! Qwen3.5's dense architecture in GGUF: Gated `DeltaNet` and full attention, with norms before every mixer and MLP.
 //!
 //! llama.cpp opens no file without a layer of full attention, so networks of Gated `DeltaNet` alone get one more layer, which adds nothing to
-//! the stream. Its full-attention layers have a norm on the queries and keys of every head and a gate on the output of every head. In networks with a
+//! the residual stream. Its full-attention layers have a norm on the queries and keys of every head and a gate on the output of every head. In networks with a
 //! constant column, both do nothing: a constant channel of every query head in which every key is zero, and one of every key head in which
 //! every query is zero, make the norms divide by nearly the same number at every token; the gates read the constant column and are open.
 //! llama.cpp requires keys and values of the same width, so the narrower ones get zero channels.
 
-use super::gguf::Value as Key;
+use super::gguf::HeaderValue;
 use super::llama::{DEFAULT_ROPE_THETA, LayerNames, NO_ROTATION_DIVISOR, common_keys, embeddings_and_lm_head};
 use super::matrix::Matrix;
 use super::network::{Attention, ConstantColumn, ExportMixer, ExportNetwork, GatedDeltanet, GatedMlp, common_heads};
@@ -27,7 +27,7 @@ pub(super) const FAMILY: Family = Family {
 };
 
 /// Input of a sigmoid that is one in single precision.
-const OPEN: f64 = 32.0;
+const OPEN_GATE_INPUT: f64 = 32.0;
 
 /// What the norms of queries and keys divide by.
 const NORM_DIVISOR: f64 = 512.0;
@@ -40,23 +40,26 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<FamilyCheckpoi
     if delta.negative_eigenvalues {
         return Err(ExportError::unsupported(
             GatedDeltanetConfig::NAME,
-            "steps of up to two (`negative=yes`)",
-            "steps of up to one",
+            "beta up to 2 (`negative=yes`)",
+            "beta up to 1",
         ));
     }
     if delta.heads != delta.value_heads {
         let found = format!("{} heads of keys for {} of values", delta.heads, delta.value_heads);
         return Err(ExportError::unsupported(GatedDeltanetConfig::NAME, found, "as many of keys as of values"));
     }
-    // In llama.cpp one epsilon is for all norms; widths that are made up for change that of the stream or that of the heads.
+    // llama.cpp has one epsilon for all norms, but zero channels change the epsilon of one kind of norm: of the residual stream, or of heads.
     if network.constant.is_none() {
-        let error = |found, expected| ExportError::unsupported("gdn and norms on the stream", found, expected);
+        let error = |found, expected| ExportError::unsupported("gdn and norms on the residual stream", found, expected);
         if delta.key_dim != delta.value_dim {
             let found = format!("keys of {} channels and values of {}", delta.key_dim, delta.value_dim);
             return Err(error(found, "keys and values of one width"));
         }
         if network.epsilon < Norm::EPSILON {
-            return Err(error(format!("a stream widened to {}", network.width), "a width that is a multiple of eight"));
+            return Err(error(
+                format!("a residual stream widened to {}", network.width),
+                "a width that is a multiple of eight",
+            ));
         }
     }
     let [heads, kv_heads, network_head_dim] = common_heads(network)?;
@@ -88,7 +91,7 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<FamilyCheckpoi
     let epsilon = network.epsilon * (delta.key_dim * delta.value_dim) as f64 / (width * width) as f64;
     let is_recurrent = network.layers.iter().map(|layer| u32::from(!is_attention(&layer.mixer)));
     let is_recurrent: Vec<u32> = is_recurrent.chain(has_idle_layer.then_some(0)).collect();
-    let number = |value: usize| Key::U32(value as u32);
+    let number = |value: usize| HeaderValue::U32(value as u32);
     // Rotary pairs are assigned in turn to the three position axes of a multimodal model.
     let pairs = head_dim as u32 / 2;
     let sections = vec![pairs.div_ceil(3), (pairs + 1) / 3, pairs / 3, 0];
@@ -96,13 +99,13 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<FamilyCheckpoi
     keys.retain(|(name, _)| !["attention.layer_norm_rms_epsilon", "block_count"].contains(&name.as_str()));
     let family_keys = [
         ("block_count", number(is_recurrent.len())),
-        ("attention.layer_norm_rms_epsilon", Key::F32(epsilon as f32)),
-        ("attention.recurrent_layers", Key::U32Array(is_recurrent)),
+        ("attention.layer_norm_rms_epsilon", HeaderValue::F32(epsilon as f32)),
+        ("attention.recurrent_layers", HeaderValue::U32Array(is_recurrent)),
         ("rope.dimension_count", number(head_dim)),
-        ("rope.dimension_sections", Key::U32Array(sections)),
-        ("rope.freq_base", Key::F32(DEFAULT_ROPE_THETA as f32)),
-        ("rope.scaling.type", Key::Text("linear".to_owned())),
-        ("rope.scaling.factor", Key::F32(NO_ROTATION_DIVISOR as f32)),
+        ("rope.dimension_sections", HeaderValue::U32Array(sections)),
+        ("rope.freq_base", HeaderValue::F32(DEFAULT_ROPE_THETA as f32)),
+        ("rope.scaling.type", HeaderValue::Text("linear".to_owned())),
+        ("rope.scaling.factor", HeaderValue::F32(NO_ROTATION_DIVISOR as f32)),
         ("ssm.conv_kernel", number(delta.kernel_size)),
         ("ssm.inner_size", number(width * delta.value_heads)),
         ("ssm.state_size", number(width)),
@@ -139,11 +142,11 @@ fn idle_layer(
     tensors
 }
 
-/// The constant column, which full attention needs: gates that are half open could be made up for, but not norms of queries and keys, which
-/// take away lengths that differ from token to token.
+/// The constant column, which full attention needs. Without it, the gates would be half open, which a factor of two undoes; but nothing undoes
+/// the norms of queries and keys, which remove lengths that differ from token to token.
 fn constant_column(network: &ExportNetwork) -> Result<ConstantColumn, ExportError> {
     network.constant.ok_or_else(|| {
-        let found = "none, in a network whose stream has norms and so no constant column to undo them with";
+        let found = "none, in a network whose residual stream has norms and so no constant column to undo them with";
         ExportError::unsupported("norms on queries and keys", found, "those of Qwen3.5's full attention")
     })
 }
@@ -156,7 +159,7 @@ fn state_width(delta: &GatedDeltanet) -> usize {
 /// Attention whose last two channels of every head hold constants, with gates that are open.
 fn attention_tensors(attention: &Attention, constant: ConstantColumn, names: LayerNames) -> Vec<ExportTensor> {
     let head_dim = attention.key_dim;
-    let normed = |matrix: &Matrix, channel: usize| {
+    let with_constant_channel = |matrix: &Matrix, channel: usize| {
         // Rows are scaled down, so that the constant dominates the norm, and the gain scales them up again.
         let largest = matrix.values.iter().fold(1.0_f64, |largest, value| largest.max(value.abs()));
         let mut matrix = matrix.clone().scaled(largest.recip());
@@ -166,10 +169,10 @@ fn attention_tensors(attention: &Attention, constant: ConstantColumn, names: Lay
             .for_each(|row| matrix.set(row, constant.column, constant_value / constant.value));
         (matrix, vec![NORM_DIVISOR * largest; head_dim])
     };
-    let (queries, query_gain) = normed(&attention.queries, head_dim - 2);
-    let (keys, key_gain) = normed(&attention.keys, head_dim - 1);
+    let (queries, query_gain) = with_constant_channel(&attention.queries, head_dim - 2);
+    let (keys, key_gain) = with_constant_channel(&attention.keys, head_dim - 1);
     let mut gates = Matrix::zeros(head_dim, queries.columns);
-    (0..head_dim).for_each(|row| gates.set(row, constant.column, OPEN / constant.value));
+    (0..head_dim).for_each(|row| gates.set(row, constant.column, OPEN_GATE_INPUT / constant.value));
     // The gate of a head follows its query.
     let queries_and_gates: Vec<Matrix> = (0..attention.heads)
         .flat_map(|index| [queries.take_rows(index * head_dim..(index + 1) * head_dim), gates.clone()])
@@ -216,7 +219,7 @@ fn delta_tensors(delta: &GatedDeltanet, names: LayerNames) -> Vec<ExportTensor> 
         names.matrix("", "ssm_beta", delta.beta.clone()),
         names.matrix("", "ssm_alpha", delta.dt_proj.clone()),
         ExportTensor::vector(name("ssm_dt.bias"), delta.dt_bias.clone()),
-        ExportTensor::vector(name("ssm_a"), delta.a_log.iter().map(|rate| -rate.exp()).collect()),
+        ExportTensor::vector(name("ssm_a"), delta.a_log.iter().map(|a_log| -a_log.exp()).collect()),
         names.vector("", "ssm_norm", gain),
         names.matrix("", "ssm_out", output),
     ]

@@ -10,7 +10,7 @@
 use rung_theory::stack::Plan;
 use serde_json::{Map, json};
 
-use super::gguf::Value as Key;
+use super::gguf::HeaderValue;
 use super::llama::LayerNames;
 use super::matrix::Matrix;
 use super::network::{ExportMixer, ExportNetwork, Rwkv7};
@@ -35,7 +35,7 @@ const HIDDEN: usize = 32;
 /// llama.cpp's kernel requires head widths that are a multiple of this.
 const HEAD_DIM_MULTIPLE: usize = 64;
 
-/// Half of the exported width: at least `min_width` and one more column, and with room for all heads.
+/// Half of the width in the files: at least `min_width` and one more column, and with room for all heads.
 fn width(plan: &Plan, min_width: usize) -> usize {
     let mixers = || plan.layers.iter().flat_map(|layer| layer.mixers.iter());
     let largest = |size: fn(u64, u64) -> u64| {
@@ -60,11 +60,12 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<FamilyCheckpoi
     let Some(first) = mixers.first().copied() else {
         return Err(ExportError::unsupported("stack", "no layer", "layers of rwkv7"));
     };
-    let value_rank = |mixer: &&Rwkv7| mixer.value_mix.as_ref().map(|mix| mix.down.rows);
+    let value_mix_rank_of = |mixer: &&Rwkv7| mixer.value_mix.as_ref().map(|mix| mix.down.rows);
     // A stack of one layer has no mix with the first layer's values.
-    let value = mixers.iter().find_map(value_rank).unwrap_or(1);
-    let has_common_size =
-        |mixer: &&Rwkv7| sizes(mixer) == sizes(first) && value_rank(mixer).is_none_or(|rank| rank == value);
+    let value_mix_rank = mixers.iter().find_map(value_mix_rank_of).unwrap_or(1);
+    let has_common_size = |mixer: &&Rwkv7| {
+        sizes(mixer) == sizes(first) && value_mix_rank_of(mixer).is_none_or(|rank| rank == value_mix_rank)
+    };
     if !mixers.iter().all(has_common_size) {
         return Err(ExportError::unsupported(Rwkv7Config::NAME, "layers of different sizes", "one size in all layers"));
     }
@@ -91,7 +92,7 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<FamilyCheckpoi
         });
     }
     let (mut config, mut keys) = (Map::new(), Vec::new());
-    let [decay, rate, gate] = first.ranks();
+    let [decay_rank, learning_rate_rank, gate_rank] = first.ranks();
     match format {
         ExportFormat::HuggingFace => {
             let fields = json!({
@@ -100,10 +101,10 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<FamilyCheckpoi
                 "num_hidden_layers": network.layers.len(),
                 "head_dim": first.head_dim,
                 "num_heads": width / first.head_dim,
-                "decay_low_rank_dim": decay,
-                "a_low_rank_dim": rate,
-                "gate_low_rank_dim": gate,
-                "v_low_rank_dim": value,
+                "decay_low_rank_dim": decay_rank,
+                "a_low_rank_dim": learning_rate_rank,
+                "gate_low_rank_dim": gate_rank,
+                "v_low_rank_dim": value_mix_rank,
                 "hidden_act": "sqrelu",
                 "norm_first": false,
                 "norm_bias": false,
@@ -117,18 +118,18 @@ fn write(network: &ExportNetwork, format: ExportFormat) -> Result<FamilyCheckpoi
             }
         }
         ExportFormat::Gguf => {
-            let number = |value: usize| Key::U32(value as u32);
+            let number = |value: usize| HeaderValue::U32(value as u32);
             let family_keys = [
                 ("embedding_length", number(width)),
                 ("block_count", number(network.layers.len())),
                 ("feed_forward_length", number(HIDDEN)),
                 ("attention.head_count", number(0)),
-                ("attention.layer_norm_epsilon", Key::F32(network.epsilon as f32)),
+                ("attention.layer_norm_epsilon", HeaderValue::F32(network.epsilon as f32)),
                 ("wkv.head_size", number(first.head_dim)),
-                ("attention.decay_lora_rank", number(decay)),
-                ("attention.iclr_lora_rank", number(rate)),
-                ("attention.value_residual_mix_lora_rank", number(value)),
-                ("attention.gate_lora_rank", number(gate)),
+                ("attention.decay_lora_rank", number(decay_rank)),
+                ("attention.iclr_lora_rank", number(learning_rate_rank)),
+                ("attention.value_residual_mix_lora_rank", number(value_mix_rank)),
+                ("attention.gate_lora_rank", number(gate_rank)),
             ];
             keys.extend(family_keys.into_iter().map(|(name, value)| (name.to_owned(), value)));
         }

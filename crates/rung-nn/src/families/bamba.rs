@@ -42,17 +42,18 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
     for (index, layer) in loader.layers.iter().enumerate() {
         layers.push(loader.with_prefix(&format!("model.layers.{index}"), |loader| {
             let norm = loader.rms_norm("input_layernorm", width, epsilon)?;
-            let mixer = state_space::mamba2_or_attention(loader, layer, width, options, |_, mixer| {
+            let mixer = state_space::read_mamba2_or_attention(loader, layer, width, options, |_, mixer| {
                 let head = mixer.number("key").unwrap_or_default() as usize;
                 let rotation = rotary::rotation_of_half_by_default(fields, head, "full_attention", 10_000.0)?;
                 Ok(AttentionOptions { bias, output_bias: bias, ..AttentionOptions::new(rotation) })
             })?;
             let feed_forward_norm = loader.rms_norm("pre_ff_layernorm", width, epsilon)?;
             let sizes = [width, hidden];
-            let mlp =
-                loader.with_prefix("feed_forward", |loader| decoder::gated_mlp(loader, sizes, mlp_bias, activation))?;
+            let mlp = loader
+                .with_prefix("feed_forward", |loader| decoder::read_gated_mlp(loader, sizes, mlp_bias, activation))?;
             Ok::<_, FamilyError>(LoadedLayer {
-                mixers: (ResidualBranch::with_norm(norm), vec![mixer]),
+                mixer_branch: ResidualBranch::with_norm(norm),
+                mixers: vec![mixer],
                 feed_forward: Some((ResidualBranch::with_norm(feed_forward_norm), FeedForward::Mlp(mlp))),
             })
         })?);

@@ -67,11 +67,11 @@ impl<'a> CheckpointDecoder<'a> {
     }
 }
 
-/// Bytes of keys, values and states after a number of tokens in single precision, as `rung-audit` plans them; `None` if they are unknown.
+/// Bytes of keys, values and states after a number of tokens in single precision, as `rung-audit` computes them; `None` if they are unknown.
 ///
-/// It is the plan for transformers, which like this crate caches a window less one token, without one input of every short convolution:
-/// most classes of transformers cache as many as the kernel has, and this crate one fewer.
-pub fn planned_cache_bytes(audit: &Audit, tokens: usize) -> Option<u64> {
+/// They are those of transformers, which like this crate caches one token less than a window has, except for short convolutions: most
+/// classes of transformers cache as many inputs as the kernel has, and this crate one fewer.
+pub fn predicted_cache_bytes(audit: &Audit, tokens: usize) -> Option<u64> {
     /// The class that caches one input fewer in transformers too.
     const ONE_INPUT_FEWER: &str = "recurrent_gemma";
     let settings = EngineSettings {

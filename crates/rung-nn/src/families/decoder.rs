@@ -88,7 +88,7 @@ pub fn attention_mixer<'a, S: Scalar>(loader: &Loader<'_, S>, layer: &'a Layer) 
 ///
 /// # Errors
 /// A tensor is missing or has another shape, or sizes do not fit each other.
-pub fn attention<S: Scalar>(
+pub fn read_attention<S: Scalar>(
     loader: &mut Loader<'_, S>,
     mixer: &Mixer,
     width: usize,
@@ -174,7 +174,7 @@ fn gated_queries<S: Scalar>(
 ///
 /// # Errors
 /// A tensor is missing or has another shape.
-pub fn gated_mlp<S: Scalar>(
+pub fn read_gated_mlp<S: Scalar>(
     loader: &mut Loader<'_, S>,
     [width, hidden]: [usize; 2],
     bias: bool,
@@ -212,7 +212,7 @@ pub fn add_gated_mlp<S: Scalar>(
 ///
 /// # Errors
 /// A tensor is missing or has another shape.
-pub fn pre_norm_layer<S: Scalar>(
+pub fn read_pre_norm_layer<S: Scalar>(
     loader: &mut Loader<'_, S>,
     index: usize,
     mixer: &Mixer,
@@ -222,11 +222,13 @@ pub fn pre_norm_layer<S: Scalar>(
 ) -> Result<LoadedLayer<Builtin>, FamilyError> {
     loader.with_prefix(&format!("model.layers.{index}"), |loader| {
         let norm = loader.rms_norm("input_layernorm", width, epsilon)?;
-        let mixer = loader.with_prefix("self_attn", |loader| attention(loader, mixer, width, attention_options))?;
+        let mixer =
+            loader.with_prefix("self_attn", |loader| read_attention(loader, mixer, width, attention_options))?;
         let feed_forward_norm = loader.rms_norm("post_attention_layernorm", width, epsilon)?;
         let feed_forward = loader.with_prefix("mlp", read_feed_forward)?;
         Ok(LoadedLayer {
-            mixers: (ResidualBranch::with_norm(norm), vec![mixer]),
+            mixer_branch: ResidualBranch::with_norm(norm),
+            mixers: vec![mixer],
             feed_forward: Some((ResidualBranch::with_norm(feed_forward_norm), feed_forward)),
         })
     })
@@ -337,7 +339,7 @@ impl DecoderOptions {
             embedding: Embedding::from_table(table, vocabulary, self.embedding_scale),
             layers,
             shared_tensor_sources: Vec::new(),
-            norm: Norm::from_weights(Some(gain), None, self.epsilon),
+            norm: Norm::from_weights(gain, None, self.epsilon),
             unembedding,
             logit_cap: self.logit_cap,
         })

@@ -64,19 +64,21 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
         };
         layers.push(loader.with_prefix(&format!("model.layers.{index}"), |loader| {
             let branch = ResidualBranch::with_norm(loader.rms_norm("input_layernorm", width, epsilon)?);
-            let mixer = loader.with_prefix("self_attn", |loader| latent::attention(loader, sizes, width, options))?;
+            let mixer =
+                loader.with_prefix("self_attn", |loader| latent::read_attention(loader, sizes, width, options))?;
             let feed_forward_branch =
                 ResidualBranch::with_norm(loader.rms_norm("post_attention_layernorm", width, epsilon)?);
             let feed_forward = loader.with_prefix("mlp", |loader| {
                 if index < dense_layer_count {
                     let bias = !is_v3 && fields.flag("mlp_bias", false)?;
-                    Ok(FeedForward::Mlp(decoder::gated_mlp(loader, [width, hidden], bias, activation)?))
+                    Ok(FeedForward::Mlp(decoder::read_gated_mlp(loader, [width, hidden], bias, activation)?))
                 } else {
-                    mixture_of_experts(loader, width, activation, is_v3)
+                    read_mixture_of_experts(loader, width, activation, is_v3)
                 }
             })?;
             Ok::<_, FamilyError>(LoadedLayer {
-                mixers: (branch, vec![mixer]),
+                mixer_branch: branch,
+                mixers: vec![mixer],
                 feed_forward: Some((feed_forward_branch, feed_forward)),
             })
         })?);
@@ -106,7 +108,7 @@ fn check_routing_methods(fields: &Fields, is_v3: bool) -> Result<(), FamilyError
     }
 }
 
-fn mixture_of_experts<S: Scalar>(
+fn read_mixture_of_experts<S: Scalar>(
     loader: &mut Loader<'_, S>,
     width: usize,
     activation: Activation,
@@ -134,10 +136,10 @@ fn mixture_of_experts<S: Scalar>(
         group_limit,
     };
     let mlp = |loader: &mut Loader<'_, S>| {
-        decoder::gated_mlp(loader, [width, shared_expert_count * hidden], mlp_bias, activation)
+        decoder::read_gated_mlp(loader, [width, shared_expert_count * hidden], mlp_bias, activation)
     };
     let router = loader.linear("gate", width, expert_count, false)?;
-    let experts = experts::experts(loader, expert_count, [width, hidden], experts::NAMES, activation)?;
+    let experts = experts::read_experts(loader, expert_count, [width, hidden], experts::NAMES, activation)?;
     let experts =
         Experts { shared: Some(loader.with_prefix("shared_experts", mlp)?), ..Experts::new(router, routing, experts) };
     Ok(FeedForward::Experts(Box::new(experts)))

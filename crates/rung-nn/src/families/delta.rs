@@ -30,7 +30,11 @@ pub fn require_silu<S: Scalar>(loader: &Loader<'_, S>, activation: Activation) -
         return Ok(());
     }
     let found = loader.fields.text("hidden_act")?.unwrap_or_default().to_owned();
-    Err(loader.fields.error("hidden_act", format!("`{found}`"), "silu, which linear layers are built with"))
+    Err(loader.fields.error(
+        "hidden_act",
+        format!("`{found}`"),
+        "silu, the only activation supported after the convolutions of linear-attention layers",
+    ))
 }
 
 /// Projections of queries, keys and values, each from selected rows of a larger matrix.

@@ -16,7 +16,7 @@ pub const MIXTRAL_NAMES: [&str; 3] = ["w1", "w3", "w2"];
 ///
 /// # Errors
 /// A tensor is missing or has another shape.
-pub fn experts<S: Scalar>(
+pub fn read_experts<S: Scalar>(
     loader: &mut Loader<'_, S>,
     expert_count: usize,
     [width, hidden]: [usize; 2],
@@ -25,10 +25,10 @@ pub fn experts<S: Scalar>(
 ) -> Result<Vec<Mlp>, FamilyError> {
     loader.with_prefix("experts", |loader| {
         if loader.has("gate_up_proj") {
-            return gate_and_up_experts(loader, expert_count, [width, hidden], activation);
+            return read_gate_and_up_experts(loader, expert_count, [width, hidden], activation);
         }
         if loader.is_gguf() {
-            return stacked_experts(loader, expert_count, [width, hidden], activation);
+            return read_stacked_experts(loader, expert_count, [width, hidden], activation);
         }
         let [gate, up, down] = names;
         let expert = |index: usize| {
@@ -49,7 +49,7 @@ pub fn experts<S: Scalar>(
 ///
 /// # Errors
 /// A tensor is missing or has another shape.
-pub fn stacked_experts<S: Scalar>(
+pub fn read_stacked_experts<S: Scalar>(
     loader: &mut Loader<'_, S>,
     expert_count: usize,
     [width, hidden]: [usize; 2],
@@ -63,11 +63,11 @@ pub fn stacked_experts<S: Scalar>(
     Ok(add_experts(loader, expert_count, [width, hidden], matrices, activation))
 }
 
-/// As [`stacked_experts`], for experts without gates.
+/// As [`read_stacked_experts`], for experts without gates.
 ///
 /// # Errors
 /// A tensor is missing or has another shape.
-pub fn stacked_experts_without_gates<S: Scalar>(
+pub fn read_stacked_experts_without_gates<S: Scalar>(
     loader: &mut Loader<'_, S>,
     expert_count: usize,
     [width, hidden]: [usize; 2],
@@ -89,8 +89,8 @@ pub fn stacked_experts_without_gates<S: Scalar>(
     Ok((0..expert_count).map(mlp).collect())
 }
 
-/// As [`stacked_experts`], with gate and up projections in one tensor, as transformers stores them.
-fn gate_and_up_experts<S: Scalar>(
+/// As [`read_stacked_experts`], with gate and up projections in one tensor, as transformers stores them.
+fn read_gate_and_up_experts<S: Scalar>(
     loader: &mut Loader<'_, S>,
     expert_count: usize,
     [width, hidden]: [usize; 2],

@@ -64,26 +64,27 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
             let norm = loader.rms_norm("input_layernorm", width, epsilon)?;
             let attention = loader.with_mixer_name(&names::mixer_in_layer(0, 2), |loader| {
                 loader.with_prefix("self_attn", |loader| {
-                    let mixer = decoder::attention(loader, attention, width, attention_options)?;
+                    let mixer = decoder::read_attention(loader, attention, width, attention_options)?;
                     factors.scale_attention(loader);
                     Ok::<_, FamilyError>(mixer)
                 })
             })?;
             let recurrence = loader.with_mixer_name(&names::mixer_in_layer(1, 2), |loader| {
                 loader.with_prefix("mamba", |loader| {
-                    let mixer = state_space::mamba2(loader, recurrence, width, options)?;
+                    let mixer = state_space::read_mamba2(loader, recurrence, width, options)?;
                     factors.scale_recurrence(loader, &Mamba2Config::resolve(recurrence)?);
                     Ok::<_, FamilyError>(mixer)
                 })
             })?;
             let feed_forward_norm = loader.rms_norm("pre_ff_layernorm", width, epsilon)?;
             let mlp = loader.with_prefix("feed_forward", |loader| {
-                let mlp = decoder::gated_mlp(loader, [width, hidden], mlp_bias, activation)?;
+                let mlp = decoder::read_gated_mlp(loader, [width, hidden], mlp_bias, activation)?;
                 factors.scale_mlp(loader);
                 Ok::<_, FamilyError>(mlp)
             })?;
             Ok::<_, FamilyError>(LoadedLayer {
-                mixers: (ResidualBranch::with_norm(norm), vec![attention, recurrence]),
+                mixer_branch: ResidualBranch::with_norm(norm),
+                mixers: vec![attention, recurrence],
                 feed_forward: Some((ResidualBranch::with_norm(feed_forward_norm), FeedForward::Mlp(mlp))),
             })
         })?);
@@ -103,7 +104,7 @@ fn parallel_mixers<'a>(fields: &Fields, layer: &'a Layer) -> Result<(&'a Mixer, 
         [attention, recurrence] if attention.name() == "full" && recurrence.name() == "mamba2" => {
             Ok((attention, recurrence))
         }
-        _ => Err(fields.error("model_type", "another mixer", "full attention beside Mamba-2")),
+        _ => Err(fields.error("model_type", "another mixer", "full attention in parallel with Mamba-2")),
     }
 }
 
@@ -114,7 +115,7 @@ struct Factors {
     key: f64,
     recurrence_in: f64,
     recurrence_out: f64,
-    /// Factors of the parts of Mamba-2's input projection: gate, x, B, C and step.
+    /// Factors of the parts of Mamba-2's input projection: gate, x, B, C and dt.
     input_projection_parts: [f64; 5],
     /// Factors of the MLP's gate and output.
     mlp: [f64; 2],

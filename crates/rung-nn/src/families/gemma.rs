@@ -33,8 +33,8 @@ pub const GGUF_TENSORS: &[(&str, &str)] = &[
     ("post_feedforward_layernorm", "post_ffw_norm"),
 ];
 
-/// Numbers of layers of the two 27B models, whose scores are scaled by the model width per head instead of the head width.
-const LAYERS_OF_27B: [usize; 2] = [46, 62];
+/// The number of layers of each of the two 27B models, whose scores are scaled by the model width per head instead of the head width.
+const LAYER_COUNTS_OF_27B: [usize; 2] = [46, 62];
 
 /// Modules of the language model in a multimodal model, as older and newer versions of transformers save it.
 const LANGUAGE_MODELS: [&str; 2] = ["language_model.model", "model.language_model"];
@@ -45,8 +45,8 @@ const LANGUAGE_MODELS: [&str; 2] = ["language_model.model", "model.language_mode
 /// A field is missing or not supported, or a tensor is missing or has another shape.
 pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builtin>, FamilyError> {
     let fields = loader.fields;
-    let is_inside = |module: &&str| loader.has(&format!("{module}.embed_tokens.weight"));
-    let prefix = LANGUAGE_MODELS.into_iter().find(is_inside).unwrap_or("model");
+    let has_embeddings = |module: &&str| loader.has(&format!("{module}.embed_tokens.weight"));
+    let prefix = LANGUAGE_MODELS.into_iter().find(has_embeddings).unwrap_or("model");
     for module in ["vision_tower.", "multi_modal_projector."] {
         loader.ignore_prefix(module);
         loader.ignore_prefix(&format!("model.{module}"));
@@ -75,8 +75,8 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
         };
         layers.push(loader.with_prefix(&format!("{prefix}.layers.{index}"), |loader| {
             let read_branch = |loader: &mut Loader<'_, S>, before: &str, after: &str| {
-                let norm = Norm::from_weights(Some(loader.norm_weight_plus_one(before, width)?), None, epsilon);
-                let after = Norm::from_weights(Some(loader.norm_weight_plus_one(after, width)?), None, epsilon);
+                let norm = Norm::from_weights(loader.norm_weight_plus_one(before, width)?, None, epsilon);
+                let after = Norm::from_weights(loader.norm_weight_plus_one(after, width)?, None, epsilon);
                 Ok::<_, FamilyError>(ResidualBranch {
                     norm,
                     output_norm: Some(after),
@@ -86,12 +86,13 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
             };
             let mixer_branch = read_branch(loader, "input_layernorm", "post_attention_layernorm")?;
             let mixer = loader
-                .with_prefix("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?;
+                .with_prefix("self_attn", |loader| decoder::read_attention(loader, mixer, width, attention_options))?;
             let feed_forward_branch = read_branch(loader, "pre_feedforward_layernorm", "post_feedforward_layernorm")?;
             let sizes = [width, hidden];
-            let mlp = loader.with_prefix("mlp", |loader| decoder::gated_mlp(loader, sizes, false, activation))?;
+            let mlp = loader.with_prefix("mlp", |loader| decoder::read_gated_mlp(loader, sizes, false, activation))?;
             Ok::<_, FamilyError>(LoadedLayer {
-                mixers: (mixer_branch, vec![mixer]),
+                mixer_branch,
+                mixers: vec![mixer],
                 feed_forward: Some((feed_forward_branch, FeedForward::Mlp(mlp))),
             })
         })?);
@@ -111,7 +112,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
 fn score_scale<S: Scalar>(loader: &Loader<'_, S>, mixer: &Mixer, width: usize) -> Result<f64, FamilyError> {
     let key = mixer.number("key").unwrap_or(1) as f64;
     let divisor = if loader.is_gguf() {
-        let is_27b = LAYERS_OF_27B.contains(&loader.layers.len());
+        let is_27b = LAYER_COUNTS_OF_27B.contains(&loader.layers.len());
         if is_27b { width as f64 / mixer.number("heads").unwrap_or(1) as f64 } else { key }
     } else {
         loader.fields.positive("query_pre_attn_scalar")?.unwrap_or(256.0)

@@ -40,7 +40,14 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
         let mixer = decoder::attention_mixer(loader, layer)?;
         let defaults = AttentionOptions::new(loader.rotation(mixer, 150_000.0)?);
         let attention_options = AttentionOptions { bias, output_bias: bias, sinks: true, ..defaults };
-        layers.push(decoder::pre_norm_layer(loader, index, mixer, (width, epsilon), attention_options, experts)?);
+        layers.push(decoder::read_pre_norm_layer(
+            loader,
+            index,
+            mixer,
+            (width, epsilon),
+            attention_options,
+            read_experts,
+        )?);
     }
     DecoderOptions::new(epsilon).assemble_model(loader, layers)
 }
@@ -48,7 +55,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
 /// One projection of all experts: weights of `[experts, outputs, inputs]`, biases of `[experts, outputs]`.
 type Projections<S> = (Vec<S>, Vec<S>);
 
-fn experts<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<FeedForward, FamilyError> {
+fn read_experts<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<FeedForward, FamilyError> {
     let fields = loader.fields;
     let (width, hidden) = (fields.required_size("hidden_size")?, fields.required_size("intermediate_size")?);
     let expert_count = fields.required_size("num_local_experts")?;
@@ -59,9 +66,9 @@ fn experts<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<FeedForward, FamilyE
     let router = loader.linear("router", width, expert_count, true)?;
     let experts = loader.with_prefix("experts", |loader| {
         let [gate, up, down] = if loader.is_gguf() {
-            stacked(loader, [expert_count, width, hidden])?
+            read_stacked_projections(loader, [expert_count, width, hidden])?
         } else {
-            interleaved(loader, [expert_count, width, hidden])?
+            read_interleaved_projections(loader, [expert_count, width, hidden])?
         };
         let expert = |index: usize| {
             let mut linear = |name: &str, (weights, biases): &Projections<S>| {
@@ -81,7 +88,7 @@ fn experts<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<FeedForward, FamilyE
 }
 
 /// Gate, up and down projections as transformers stores them: `[experts, inputs, outputs]`, with gate and up interleaved.
-fn interleaved<S: Scalar>(
+fn read_interleaved_projections<S: Scalar>(
     loader: &mut Loader<'_, S>,
     [expert_count, width, hidden]: [usize; 3],
 ) -> Result<[Projections<S>; 3], FamilyError> {
@@ -102,7 +109,7 @@ fn interleaved<S: Scalar>(
 }
 
 /// Gate, up and down projections as GGUF files store them.
-fn stacked<S: Scalar>(
+fn read_stacked_projections<S: Scalar>(
     loader: &mut Loader<'_, S>,
     [expert_count, width, hidden]: [usize; 3],
 ) -> Result<[Projections<S>; 3], FamilyError> {

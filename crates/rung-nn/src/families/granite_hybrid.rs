@@ -60,14 +60,15 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
     for (index, layer) in loader.layers.iter().enumerate() {
         layers.push(loader.with_prefix(&format!("model.layers.{index}"), |loader| {
             let norm = loader.rms_norm("input_layernorm", width, epsilon)?;
-            let mixer = state_space::mamba2_or_attention(loader, layer, width, options, |loader, mixer| {
+            let mixer = state_space::read_mamba2_or_attention(loader, layer, width, options, |loader, mixer| {
                 let rotation = if is_rotary { Some(loader.rotation(mixer, 10_000.0)?) } else { None };
                 Ok(AttentionOptions { bias, output_bias: bias, scale, ..AttentionOptions::new(rotation) })
             })?;
             let feed_forward_norm = loader.rms_norm("post_attention_layernorm", width, epsilon)?;
             Ok::<_, FamilyError>(LoadedLayer {
-                mixers: (branch(norm), vec![mixer]),
-                feed_forward: Some((branch(feed_forward_norm), feed_forward(loader, width)?)),
+                mixer_branch: branch(norm),
+                mixers: vec![mixer],
+                feed_forward: Some((branch(feed_forward_norm), read_feed_forward(loader, width)?)),
             })
         })?);
     }
@@ -80,13 +81,13 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
 }
 
 /// The shared MLP, together with the experts if there are any.
-fn feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, width: usize) -> Result<FeedForward, FamilyError> {
+fn read_feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, width: usize) -> Result<FeedForward, FamilyError> {
     let fields = loader.fields;
     // Zero experts are allowed.
     let name = if loader.is_gguf() { "num_experts" } else { "num_local_experts" };
     let default = if loader.is_gguf() { 0.0 } else { 8.0 };
     let expert_count = if fields.number(name)?.unwrap_or(default) == 0.0 { 0 } else { fields.size(name)?.unwrap_or(8) };
-    let shared = shared_mlp(loader, width, expert_count > 0)?;
+    let shared = read_shared_mlp(loader, width, expert_count > 0)?;
     if expert_count == 0 {
         return Ok(FeedForward::Mlp(shared));
     }
@@ -95,7 +96,7 @@ fn feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, width: usize) -> Result<F
         let router = loader.linear("router.layer", width, expert_count, false)?;
         let experts = if loader.is_gguf() {
             loader.with_prefix("experts", |loader| {
-                experts::stacked_experts(loader, expert_count, [width, hidden], Activation::Silu)
+                experts::read_stacked_experts(loader, expert_count, [width, hidden], Activation::Silu)
             })?
         } else {
             let gate_up = loader.values("input_linear.weight", &[expert_count, 2 * hidden, width])?;
@@ -117,12 +118,12 @@ fn feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, width: usize) -> Result<F
 
 /// The shared MLP, whose gate and up projections transformers stores in one tensor. In GGUF files without experts it has the names of an
 /// ordinary MLP.
-fn shared_mlp<S: Scalar>(loader: &mut Loader<'_, S>, width: usize, has_experts: bool) -> Result<Mlp, FamilyError> {
+fn read_shared_mlp<S: Scalar>(loader: &mut Loader<'_, S>, width: usize, has_experts: bool) -> Result<Mlp, FamilyError> {
     let fields = loader.fields;
     if loader.is_gguf() {
         let names = if has_experts { ("shared_intermediate_size", "shared_mlp") } else { ("intermediate_size", "mlp") };
         let sizes = [width, fields.required_size(names.0)?];
-        return loader.with_prefix(names.1, |loader| decoder::gated_mlp(loader, sizes, false, Activation::Silu));
+        return loader.with_prefix(names.1, |loader| decoder::read_gated_mlp(loader, sizes, false, Activation::Silu));
     }
     let hidden = fields.required_size("shared_intermediate_size")?;
     loader.with_prefix("shared_mlp", |loader| {

@@ -1,4 +1,4 @@
-//! Jamba: Mamba with norms on the step, B and C, attention without positions in a few layers, and experts in some.
+//! Jamba: Mamba with norms on dt, B and C, attention without positions in a few layers, and experts in some.
 //!
 //! # Classes
 //! `JambaForCausalLM`.
@@ -46,7 +46,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
         convolution_bias: fields.flag("mamba_conv_bias", true)?,
         norms: XProjNormOptions::Weighted(epsilon),
     };
-    let experts = fields.size("num_experts")?.unwrap_or(16);
+    let expert_count = fields.size("num_experts")?.unwrap_or(16);
     let period = fields.size("expert_layer_period")?.unwrap_or(2);
     let offset = fields.number("expert_layer_offset")?.unwrap_or(1.0) as usize;
     let mut layers = Vec::new();
@@ -55,19 +55,22 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
             let norm = loader.rms_norm("input_layernorm", width, epsilon)?;
             let mixer = if layer.mixers.iter().any(|mixer| mixer.name() == "mamba1") {
                 let mixer = state_space::only_mixer(loader, layer, "mamba1")?;
-                loader.with_prefix("mamba", |loader| state_space::mamba1(loader, mixer, width, options))?
+                loader.with_prefix("mamba", |loader| state_space::read_mamba1(loader, mixer, width, options))?
             } else {
                 let mixer = decoder::attention_mixer(loader, layer)?;
                 let attention_options = AttentionOptions::new(None::<Rotation>);
-                loader.with_prefix("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?
+                loader.with_prefix("self_attn", |loader| {
+                    decoder::read_attention(loader, mixer, width, attention_options)
+                })?
             };
             let feed_forward_norm = loader.rms_norm("pre_ff_layernorm", width, epsilon)?;
             let mlp = loader.with_prefix("feed_forward", |loader| {
-                let routed = if loader.is_gguf() { loader.has("router.weight") } else { index % period == offset };
-                feed_forward(loader, width, if routed { experts } else { 1 })
+                let has_experts = if loader.is_gguf() { loader.has("router.weight") } else { index % period == offset };
+                read_feed_forward(loader, width, if has_experts { expert_count } else { 1 })
             })?;
             Ok::<_, FamilyError>(LoadedLayer {
-                mixers: (ResidualBranch::with_norm(norm), vec![mixer]),
+                mixer_branch: ResidualBranch::with_norm(norm),
+                mixers: vec![mixer],
                 feed_forward: Some((ResidualBranch::with_norm(feed_forward_norm), mlp)),
             })
         })?);
@@ -76,23 +79,28 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
 }
 
 /// One MLP, or experts with routing weights that are not normalized.
-fn feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, width: usize, count: usize) -> Result<FeedForward, FamilyError> {
+fn read_feed_forward<S: Scalar>(
+    loader: &mut Loader<'_, S>,
+    width: usize,
+    expert_count: usize,
+) -> Result<FeedForward, FamilyError> {
     let fields = loader.fields;
     let hidden = fields.required_size("intermediate_size")?;
     let activation = decoder::activation(loader, "silu")?;
-    let mlp = |loader: &mut Loader<'_, S>| decoder::gated_mlp(loader, [width, hidden], false, activation);
-    if count == 1 {
+    let mlp = |loader: &mut Loader<'_, S>| decoder::read_gated_mlp(loader, [width, hidden], false, activation);
+    if expert_count == 1 {
         return Ok(FeedForward::Mlp(mlp(loader)?));
     }
-    let router = loader.linear("router", width, count, false)?;
+    let router = loader.linear("router", width, expert_count, false)?;
     let experts = if loader.is_gguf() {
         let sizes = [width, hidden];
-        loader.with_prefix("experts", |loader| experts::stacked_experts(loader, count, sizes, activation))?
+        loader
+            .with_prefix("experts", |loader| experts::read_stacked_experts(loader, expert_count, sizes, activation))?
     } else {
-        let experts = (0..count).map(|expert| loader.with_prefix(&format!("experts.{expert}"), mlp));
+        let experts = (0..expert_count).map(|index| loader.with_prefix(&format!("experts.{index}"), mlp));
         experts.collect::<Result<_, _>>()?
     };
-    let routing = Routing::new(fields.size("num_experts_per_tok")?.unwrap_or(2).min(count), Gating::Softmax);
+    let routing = Routing::new(fields.size("num_experts_per_tok")?.unwrap_or(2).min(expert_count), Gating::Softmax);
     let experts = Experts::new(router, routing, experts);
     Ok(FeedForward::Experts(Box::new(experts)))
 }

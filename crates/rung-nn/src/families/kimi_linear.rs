@@ -11,7 +11,7 @@
 //! second name. The published config has the sizes of linear layers in `linear_attn_config`.
 //!
 //! # GGUF
-//! `kimi-linear`. In linear layers, llama.cpp norms queries and keys with the epsilon of the other norms; this crate, like transformers, with 1e-6.
+//! `kimi-linear`. In linear layers, llama.cpp normalizes queries and keys with the epsilon of the other norms; this crate, like transformers, with 1e-6.
 
 use rung_audit::json::JsonValue;
 use rung_engine::{Role, Scalar};
@@ -20,7 +20,7 @@ use rung_theory::stack::Layer;
 use super::decoder::{self, DecoderOptions};
 use super::latent::{self, LatentOptions};
 use super::{FamilyError, Loader, delta, experts, state_space};
-use crate::mixer::kda::{KimiDeltaConfig, KimiDeltaParts};
+use crate::mixer::kda::{KimiDeltaConfig, KimiDeltaWeights};
 use crate::mixer::{Builtin, MixerConfig as _};
 use crate::model::{Activation, Experts, FeedForward, Gating, LoadedLayer, LoadedModel, ResidualBranch, Routing};
 
@@ -70,7 +70,8 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
                 ResidualBranch::with_norm(loader.rms_norm("post_attention_layernorm", width, epsilon)?);
             let feed_forward = read_feed_forward(loader, index, width, activation)?;
             Ok::<_, FamilyError>(LoadedLayer {
-                mixers: (branch, vec![mixer]),
+                mixer_branch: branch,
+                mixers: vec![mixer],
                 feed_forward: Some((feed_forward_branch, feed_forward)),
             })
         })?);
@@ -87,17 +88,17 @@ fn read_mixer<S: Scalar>(
     if let Some(sizes) = latent::sizes_of(layer)? {
         let bias = loader.fields.flag("attention_bias", false)?;
         let options = LatentOptions { bias, rotation: None, interleaved_pairs: false, factor: 1.0 };
-        return latent::attention(loader, sizes, width, options);
+        return latent::read_attention(loader, sizes, width, options);
     }
     match &layer.mixers[..] {
         [mixer] if mixer.name() == KimiDeltaConfig::NAME => {
-            kimi_delta(loader, KimiDeltaConfig::resolve(mixer)?, width, epsilon)
+            read_kimi_delta(loader, KimiDeltaConfig::resolve(mixer)?, width, epsilon)
         }
         _ => Err(loader.fields.error("layer_types", "another mixer", "full and linear attention")),
     }
 }
 
-fn kimi_delta<S: Scalar>(
+fn read_kimi_delta<S: Scalar>(
     loader: &mut Loader<'_, S>,
     sizes: KimiDeltaConfig,
     width: usize,
@@ -113,7 +114,7 @@ fn kimi_delta<S: Scalar>(
     let mut filters = loader.values("q_conv1d.weight", &[key_rows, 1, kernel_size])?;
     filters.extend(loader.values("k_conv1d.weight", &[key_rows, 1, kernel_size])?);
     filters.extend(loader.values("v_conv1d.weight", &[value_rows, 1, kernel_size])?);
-    Ok(Builtin::KimiDelta(sizes.assemble(&KimiDeltaParts {
+    Ok(Builtin::KimiDelta(sizes.assemble(&KimiDeltaWeights {
         projections,
         convolutions: delta::convolutions(loader, &filters, kernel_size, [key_rows, value_rows]),
         beta: loader.linear("b_proj", width, value_heads, false)?,
@@ -145,15 +146,15 @@ fn read_feed_forward<S: Scalar>(
         None => (index as f64) < fields.number("first_k_dense_replace")?.unwrap_or(1.0),
     };
     if !is_dense {
-        return loader.with_prefix("block_sparse_moe", |loader| mixture_of_experts(loader, width, activation));
+        return loader.with_prefix("block_sparse_moe", |loader| read_mixture_of_experts(loader, width, activation));
     }
     let module = if loader.has("mlp.up_proj.weight") { "mlp" } else { "block_sparse_moe" };
     let sizes = [width, fields.required_size("intermediate_size")?];
-    let mlp = loader.with_prefix(module, |loader| decoder::gated_mlp(loader, sizes, false, activation))?;
+    let mlp = loader.with_prefix(module, |loader| decoder::read_gated_mlp(loader, sizes, false, activation))?;
     Ok(FeedForward::Mlp(mlp))
 }
 
-fn mixture_of_experts<S: Scalar>(
+fn read_mixture_of_experts<S: Scalar>(
     loader: &mut Loader<'_, S>,
     width: usize,
     activation: Activation,
@@ -172,10 +173,10 @@ fn mixture_of_experts<S: Scalar>(
         group_limit: latent::group_limit(loader, ["num_expert_group", "topk_group"], [expert_count, top_k], 2)?,
     };
     let mlp = |loader: &mut Loader<'_, S>| {
-        decoder::gated_mlp(loader, [width, shared_expert_count * hidden], false, activation)
+        decoder::read_gated_mlp(loader, [width, shared_expert_count * hidden], false, activation)
     };
     let router = loader.linear("gate", width, expert_count, false)?;
-    let experts = experts::experts(loader, expert_count, [width, hidden], experts::MIXTRAL_NAMES, activation)?;
+    let experts = experts::read_experts(loader, expert_count, [width, hidden], experts::MIXTRAL_NAMES, activation)?;
     let experts =
         Experts { shared: Some(loader.with_prefix("shared_experts", mlp)?), ..Experts::new(router, routing, experts) };
     Ok(FeedForward::Experts(Box::new(experts)))

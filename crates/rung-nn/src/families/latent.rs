@@ -19,7 +19,7 @@ pub struct LatentOptions {
     pub rotation: Option<Rotation>,
     /// Whether the two channels of each rotary pair are interleaved.
     pub interleaved_pairs: bool,
-    /// A factor on scores, in addition to one over the square root of the key width.
+    /// A factor on scores, on top of one over the square root of the key width.
     pub factor: f64,
 }
 
@@ -39,7 +39,7 @@ pub fn sizes_of(layer: &Layer) -> Result<Option<LatentConfig>, FamilyError> {
 ///
 /// # Errors
 /// A tensor is missing or has another shape.
-pub fn attention<S: Scalar>(
+pub fn read_attention<S: Scalar>(
     loader: &mut Loader<'_, S>,
     sizes: LatentConfig,
     width: usize,
@@ -71,7 +71,7 @@ pub fn attention<S: Scalar>(
         query,
         kv_down,
         norm: gain(loader, "kv_a_layernorm.weight", latent_dim)?,
-        kv_up: kv_up_weight(loader, sizes)?,
+        kv_up: read_kv_up_weight(loader, sizes)?,
         output: loader.with_role(Role::Output).linear("o_proj", heads * value_dim, width, bias)?,
         rotation,
         factor,
@@ -80,7 +80,7 @@ pub fn attention<S: Scalar>(
 }
 
 /// The projection from a latent vector to every head's key and value.
-fn kv_up_weight<S: Scalar>(loader: &mut Loader<'_, S>, sizes: LatentConfig) -> Result<Parameter, FamilyError> {
+fn read_kv_up_weight<S: Scalar>(loader: &mut Loader<'_, S>, sizes: LatentConfig) -> Result<Parameter, FamilyError> {
     let LatentConfig { heads, nope_dim, latent_dim, value_dim, .. } = sizes;
     let (name, shape) = ("kv_b_proj.weight", [heads * (nope_dim + value_dim), latent_dim]);
     if !loader.is_gguf() || loader.has(name) {

@@ -55,10 +55,15 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
             let mixer = read_mixer(loader, layer, width, epsilon)?;
             let feed_forward_branch = ResidualBranch::with_norm(loader.rms_norm("ffn_norm", width, epsilon)?);
             let feed_forward = loader.with_prefix("feed_forward", |loader| {
-                if index < dense_layer_count { mlp(loader, width, hidden) } else { mixture_of_experts(loader, width) }
+                if index < dense_layer_count {
+                    read_mlp(loader, width, hidden)
+                } else {
+                    read_mixture_of_experts(loader, width)
+                }
             })?;
             Ok::<_, FamilyError>(LoadedLayer {
-                mixers: (branch, vec![mixer]),
+                mixer_branch: branch,
+                mixers: vec![mixer],
                 feed_forward: Some((feed_forward_branch, feed_forward)),
             })
         })?);
@@ -77,7 +82,7 @@ fn read_mixer<S: Scalar>(
     match &layer.mixers[..] {
         [mixer] if mixer.name() == ShortConvolutionConfig::NAME => {
             let sizes = ShortConvolutionConfig::resolve(mixer)?;
-            loader.with_prefix("conv", |loader| convolution(loader, sizes, width))
+            loader.with_prefix("conv", |loader| read_convolution(loader, sizes, width))
         }
         _ => {
             let mixer = decoder::attention_mixer(loader, layer)?;
@@ -87,12 +92,12 @@ fn read_mixer<S: Scalar>(
                 names: ["q_layernorm", "k_layernorm", "out_proj"],
                 ..AttentionOptions::new(loader.rotation(mixer, 1e6)?)
             };
-            loader.with_prefix("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))
+            loader.with_prefix("self_attn", |loader| decoder::read_attention(loader, mixer, width, attention_options))
         }
     }
 }
 
-fn convolution<S: Scalar>(
+fn read_convolution<S: Scalar>(
     loader: &mut Loader<'_, S>,
     sizes: ShortConvolutionConfig,
     width: usize,
@@ -126,7 +131,7 @@ fn hidden_width<S: Scalar>(loader: &Loader<'_, S>, has_experts: bool) -> Result<
     Ok(fields.scaled_size("block_ffn_dim_multiplier", hidden)?.map_or(hidden, |hidden| hidden.next_multiple_of(step)))
 }
 
-fn mlp<S: Scalar>(loader: &mut Loader<'_, S>, width: usize, hidden: usize) -> Result<FeedForward, FamilyError> {
+fn read_mlp<S: Scalar>(loader: &mut Loader<'_, S>, width: usize, hidden: usize) -> Result<FeedForward, FamilyError> {
     let [gate, up, down] = experts::MIXTRAL_NAMES;
     Ok(FeedForward::Mlp(Mlp {
         gate: Some(loader.linear(gate, width, hidden, false)?),
@@ -136,7 +141,7 @@ fn mlp<S: Scalar>(loader: &mut Loader<'_, S>, width: usize, hidden: usize) -> Re
     }))
 }
 
-fn mixture_of_experts<S: Scalar>(loader: &mut Loader<'_, S>, width: usize) -> Result<FeedForward, FamilyError> {
+fn read_mixture_of_experts<S: Scalar>(loader: &mut Loader<'_, S>, width: usize) -> Result<FeedForward, FamilyError> {
     let fields = loader.fields;
     let expert_count = fields.required_size("num_experts")?;
     let hidden = fields.required_size("moe_intermediate_size")?;
@@ -150,6 +155,7 @@ fn mixture_of_experts<S: Scalar>(loader: &mut Loader<'_, S>, width: usize) -> Re
         group_limit: None,
     };
     let router = loader.linear("gate", width, expert_count, false)?;
-    let experts = experts::experts(loader, expert_count, [width, hidden], experts::MIXTRAL_NAMES, Activation::Silu)?;
+    let experts =
+        experts::read_experts(loader, expert_count, [width, hidden], experts::MIXTRAL_NAMES, Activation::Silu)?;
     Ok(FeedForward::Experts(Box::new(Experts::new(router, routing, experts))))
 }

@@ -1,4 +1,4 @@
-//! Llama, Mistral, SmolLM: pre-norm decoders with rotary positions, grouped heads and a gated MLP.
+//! Llama, Mistral, SmolLM: pre-norm decoders with rotary positions, grouped-query attention and a gated MLP.
 //!
 //! # Classes
 //! `LlamaForCausalLM` (also SmolLM and SmolLM2), `MistralForCausalLM` (a window in every layer, if set).
@@ -34,22 +34,27 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
     let (width, hidden) = (fields.required_size("hidden_size")?, fields.required_size("intermediate_size")?);
     let epsilon = fields.positive("rms_norm_eps")?.unwrap_or(1e-6);
     // GGUF headers do not say whether there are biases.
-    let flag = |loader: &Loader<'_, S>, name: &str, module: &str| {
+    let has_bias = |loader: &Loader<'_, S>, name: &str, module: &str| {
         let bias = format!("model.layers.0.{module}.bias");
         if loader.is_gguf() { Ok(loader.has(&bias)) } else { fields.flag(name, false) }
     };
-    let bias = flag(loader, "attention_bias", "self_attn.q_proj")?;
-    let output_bias = flag(loader, "attention_bias", "self_attn.o_proj")?;
-    let mlp_bias = flag(loader, "mlp_bias", "mlp.gate_proj")?;
+    let bias = has_bias(loader, "attention_bias", "self_attn.q_proj")?;
+    let output_bias = has_bias(loader, "attention_bias", "self_attn.o_proj")?;
+    let mlp_bias = has_bias(loader, "mlp_bias", "mlp.gate_proj")?;
     let activation = decoder::activation(loader, "silu")?;
     let mut layers = Vec::new();
     for (index, layer) in loader.layers.iter().enumerate() {
         let mixer = decoder::attention_mixer(loader, layer)?;
         let defaults = AttentionOptions::new(loader.rotation(mixer, 10_000.0)?);
         let attention_options = AttentionOptions { bias, output_bias, interleaved_pairs: true, ..defaults };
-        layers.push(decoder::pre_norm_layer(loader, index, mixer, (width, epsilon), attention_options, |loader| {
-            Ok(FeedForward::Mlp(decoder::gated_mlp(loader, [width, hidden], mlp_bias, activation)?))
-        })?);
+        layers.push(decoder::read_pre_norm_layer(
+            loader,
+            index,
+            mixer,
+            (width, epsilon),
+            attention_options,
+            |loader| Ok(FeedForward::Mlp(decoder::read_gated_mlp(loader, [width, hidden], mlp_bias, activation)?)),
+        )?);
     }
     DecoderOptions::new(epsilon).assemble_model(loader, layers)
 }

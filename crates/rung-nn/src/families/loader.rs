@@ -204,11 +204,8 @@ impl<'a, S: Scalar> Loader<'a, S> {
     /// # Errors
     /// It is missing or has another shape.
     pub fn rms_norm(&mut self, name: &str, width: usize, epsilon: f64) -> Result<Norm, FamilyError> {
-        Ok(Norm::from_weights(
-            Some(self.with_role(Role::ResidualNorm).tensor(&format!("{name}.weight"), &[width])?),
-            None,
-            epsilon,
-        ))
+        let weight = self.with_role(Role::ResidualNorm).tensor(&format!("{name}.weight"), &[width])?;
+        Ok(Norm::from_weights(weight, None, epsilon))
     }
 
     /// One plus the stored weight of a norm, as in Gemma; GGUF files store the sum.

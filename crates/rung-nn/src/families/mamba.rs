@@ -1,7 +1,7 @@
 //! Mamba and Falcon-Mamba: selective state spaces alone, without feed-forward networks.
 //!
 //! # Classes
-//! `MambaForCausalLM`, `FalconMambaForCausalLM` (norms without weights on the step, B and C).
+//! `MambaForCausalLM`, `FalconMambaForCausalLM` (norms without weights on dt, B and C).
 //!
 //! # Unusual options
 //! `use_bias`, `use_conv_bias`, `time_step_rank`, `conv_kernel`, `mixer_rms_eps`, embeddings that are not tied.
@@ -41,7 +41,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
         convolution_bias: fields.flag("use_conv_bias", true)?,
         norms: if is_falcon { XProjNormOptions::Weightless(x_proj_epsilon) } else { XProjNormOptions::None },
     };
-    state_space::backbone_model(loader, "mamba1", (width, epsilon), true, |loader, mixer| {
-        state_space::mamba1(loader, mixer, width, options)
+    state_space::read_backbone_model(loader, "mamba1", (width, epsilon), true, |loader, mixer| {
+        state_space::read_mamba1(loader, mixer, width, options)
     })
 }

@@ -43,7 +43,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
         norm: Some(GatedNormOptions { epsilon, before_gate: false }),
         dt_limit: state_space::dt_limit(fields, "time_step_limit")?,
     };
-    state_space::backbone_model(loader, "mamba2", (width, epsilon), false, |loader, mixer| {
-        state_space::mamba2(loader, mixer, width, options)
+    state_space::read_backbone_model(loader, "mamba2", (width, epsilon), false, |loader, mixer| {
+        state_space::read_mamba2(loader, mixer, width, options)
     })
 }

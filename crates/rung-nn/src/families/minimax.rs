@@ -63,9 +63,10 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
             let mixer_branch = branch(loader, "input_layernorm", prefix)?;
             let feed_forward_branch = branch(loader, "post_attention_layernorm", "mlp")?;
             let feed_forward =
-                loader.with_prefix("block_sparse_moe", |loader| mixture_of_experts(loader, width, activation))?;
+                loader.with_prefix("block_sparse_moe", |loader| read_mixture_of_experts(loader, width, activation))?;
             Ok::<_, FamilyError>(LoadedLayer {
-                mixers: (mixer_branch, vec![mixer]),
+                mixer_branch,
+                mixers: vec![mixer],
                 feed_forward: Some((feed_forward_branch, feed_forward)),
             })
         })?);
@@ -101,13 +102,13 @@ fn read_mixer<S: Scalar>(
             let mixer = decoder::attention_mixer(loader, layer)?;
             let attention_options = AttentionOptions::new(loader.rotation(mixer, 1e6)?);
             let mixer = loader
-                .with_prefix("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?;
+                .with_prefix("self_attn", |loader| decoder::read_attention(loader, mixer, width, attention_options))?;
             Ok(("full_attn", mixer))
         }
     }
 }
 
-fn mixture_of_experts<S: Scalar>(
+fn read_mixture_of_experts<S: Scalar>(
     loader: &mut Loader<'_, S>,
     width: usize,
     activation: Activation,
@@ -117,6 +118,6 @@ fn mixture_of_experts<S: Scalar>(
     let hidden = fields.required_size("intermediate_size")?;
     let routing = Routing::new(experts::top_k(loader, "num_experts_per_tok", expert_count)?, Gating::SoftmaxOfTopK);
     let router = loader.linear("gate", width, expert_count, false)?;
-    let experts = experts::experts(loader, expert_count, [width, hidden], experts::MIXTRAL_NAMES, activation)?;
+    let experts = experts::read_experts(loader, expert_count, [width, hidden], experts::MIXTRAL_NAMES, activation)?;
     Ok(FeedForward::Experts(Box::new(Experts::new(router, routing, experts))))
 }

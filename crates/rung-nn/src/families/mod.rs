@@ -25,7 +25,6 @@
 //! Note that transformers 5 names some fields differently from older files (`rope_parameters` for `rope_theta` and `rope_scaling`); read both. GGUF
 //! stores some weights in another layout than transformers does; see `Loader::is_gguf`.
 
-pub mod converted;
 pub mod decode;
 mod decoder;
 mod delta;
@@ -35,6 +34,7 @@ mod fields;
 mod gguf;
 mod latent;
 mod loader;
+pub mod replaced_mixers;
 mod rotary;
 mod state_space;
 
@@ -110,10 +110,11 @@ pub struct Checkpoint<S> {
     pub weights: Parameters<S>,
 }
 
-/// Whether a path is an external checkpoint: a folder with `config.json`, or a GGUF file; or one that was [`converted`].
-pub fn recognise(path: &Path) -> bool {
+/// Whether a path is an external checkpoint: a folder with `config.json`, a GGUF file, or a folder written by `rung convert`
+/// ([`replaced_mixers`]).
+pub fn is_checkpoint(path: &Path) -> bool {
     if path.is_dir() {
-        return path.join("config.json").is_file() || converted::recognise(path);
+        return path.join("config.json").is_file() || replaced_mixers::is_converted(path);
     }
     let mut start = [0; 4];
     File::open(path).and_then(|mut file| file.read_exact(&mut start)).is_ok() && &start == b"GGUF"
@@ -124,8 +125,8 @@ pub fn recognise(path: &Path) -> bool {
 /// # Errors
 /// The family is not supported, or a file, a field or a tensor is missing or invalid; the error names it.
 pub fn open<S: Scalar>(path: &Path) -> Result<Checkpoint<S>, FamilyError> {
-    if converted::recognise(path) {
-        return converted::open(path);
+    if replaced_mixers::is_converted(path) {
+        return replaced_mixers::open(path);
     }
     let config_path = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
     let config_error = |source| FamilyError::Config { path: config_path.clone(), source };

@@ -66,31 +66,31 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
             let name = layer.mixers.first().map_or("none", |mixer| mixer.name());
             let mixer = match name {
                 "none" => {
+                    // transformers calls every block `mixer`; here a feed-forward network is `mlp`.
                     let feed_forward = loader.with_prefix("mixer", |loader| {
-                        loader.with_mixer_name("mlp", |loader| feed_forward(loader, index, width))
+                        loader.with_mixer_name("mlp", |loader| read_feed_forward(loader, index, width))
                     })?;
-                    // A branch without a norm.
-                    let no_mixer = (
-                        ResidualBranch::with_norm(Norm::from_weights(None, None, 0.0)),
-                        vec![Builtin::NoMixer(NoMixer)],
-                    );
                     return Ok(LoadedLayer {
-                        mixers: no_mixer,
+                        mixer_branch: ResidualBranch::with_norm(Norm::identity()),
+                        mixers: vec![Builtin::NoMixer(NoMixer)],
                         feed_forward: Some((ResidualBranch::with_norm(norm), feed_forward)),
                     });
                 }
                 "mamba2" => {
                     let mixer = state_space::only_mixer(loader, layer, "mamba2")?;
-                    loader.with_prefix("mixer", |loader| state_space::mamba2(loader, mixer, width, options))?
+                    loader.with_prefix("mixer", |loader| state_space::read_mamba2(loader, mixer, width, options))?
                 }
                 _ => {
                     let mixer = decoder::attention_mixer(loader, layer)?;
                     let attention_options = AttentionOptions::new(None::<Rotation>);
-                    loader.with_prefix("mixer", |loader| decoder::attention(loader, mixer, width, attention_options))?
+                    loader.with_prefix("mixer", |loader| {
+                        decoder::read_attention(loader, mixer, width, attention_options)
+                    })?
                 }
             };
             Ok::<_, FamilyError>(LoadedLayer {
-                mixers: (ResidualBranch::with_norm(norm), vec![mixer]),
+                mixer_branch: ResidualBranch::with_norm(norm),
+                mixers: vec![mixer],
                 feed_forward: None,
             })
         })?);
@@ -125,7 +125,11 @@ fn intermediate_size(fields: &Fields, index: usize) -> Result<usize, FamilyError
 }
 
 /// An MLP, or experts beside a shared one. None of them has a gate.
-fn feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, index: usize, width: usize) -> Result<FeedForward, FamilyError> {
+fn read_feed_forward<S: Scalar>(
+    loader: &mut Loader<'_, S>,
+    index: usize,
+    width: usize,
+) -> Result<FeedForward, FamilyError> {
     let fields = loader.fields;
     let bias = fields.flag("mlp_bias", false)?;
     let activation = match fields.text("mlp_hidden_act")? {
@@ -164,7 +168,7 @@ fn feed_forward<S: Scalar>(loader: &mut Loader<'_, S>, index: usize, width: usiz
     let expert_input_width = latent_width.unwrap_or(width);
     let experts = if loader.is_gguf() {
         loader.with_prefix("experts", |loader| {
-            experts::stacked_experts_without_gates(loader, expert_count, [expert_input_width, hidden], activation)
+            experts::read_stacked_experts_without_gates(loader, expert_count, [expert_input_width, hidden], activation)
         })?
     } else {
         let expert = |index: usize| {

@@ -60,18 +60,19 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
             let norm_after = |loader: &mut Loader<'_, S>, name: &str| {
                 let norm = loader.rms_norm(name, width, epsilon)?;
                 Ok::<_, FamilyError>(ResidualBranch {
-                    norm: Norm::from_weights(None, None, 0.0),
+                    norm: Norm::identity(),
                     output_norm: Some(norm),
                     output_scale: None,
                     normed_residual_scale: None,
                 })
             };
             let mixer = loader
-                .with_prefix("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?;
+                .with_prefix("self_attn", |loader| decoder::read_attention(loader, mixer, width, attention_options))?;
             let sizes = [width, hidden];
-            let mlp = loader.with_prefix("mlp", |loader| decoder::gated_mlp(loader, sizes, false, activation))?;
+            let mlp = loader.with_prefix("mlp", |loader| decoder::read_gated_mlp(loader, sizes, false, activation))?;
             Ok::<_, FamilyError>(LoadedLayer {
-                mixers: (norm_after(loader, "post_attention_layernorm")?, vec![mixer]),
+                mixer_branch: norm_after(loader, "post_attention_layernorm")?,
+                mixers: vec![mixer],
                 feed_forward: Some((norm_after(loader, "post_feedforward_layernorm")?, FeedForward::Mlp(mlp))),
             })
         })?);

@@ -55,7 +55,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
                 let branch = ResidualBranch::with_norm(norm(loader, ["attention_layer_norm", "input_layernorm"])?);
                 let feed_forward_branch =
                     ResidualBranch::with_norm(norm(loader, ["feedforward_layer_norm", "post_attention_layernorm"])?);
-                let mixer = loader.with_prefix("linear_attn", |loader| gated_deltanet(loader, sizes, width))?;
+                let mixer = loader.with_prefix("linear_attn", |loader| read_gated_deltanet(loader, sizes, width))?;
                 (branch, mixer, feed_forward_branch)
             } else {
                 let mixer = decoder::attention_mixer(loader, layer)?;
@@ -63,27 +63,28 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
                 let (defaults, norms) = (AttentionOptions::new(rotation), QueryKeyNorm::AllHeads);
                 let attention_options = AttentionOptions { bias, output_bias: bias, norm: norms, epsilon, ..defaults };
                 let norm_after = |norm| ResidualBranch {
-                    norm: Norm::from_weights(None, None, 0.0),
+                    norm: Norm::identity(),
                     output_norm: Some(norm),
                     output_scale: None,
                     normed_residual_scale: None,
                 };
                 let branch = norm_after(norm(loader, ["post_attention_layernorm", "feedforward_layer_norm"])?);
                 let feed_forward_branch = norm_after(loader.rms_norm("post_feedforward_layernorm", width, epsilon)?);
-                let mixer = loader
-                    .with_prefix("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?;
+                let mixer = loader.with_prefix("self_attn", |loader| {
+                    decoder::read_attention(loader, mixer, width, attention_options)
+                })?;
                 (branch, mixer, feed_forward_branch)
             };
             let sizes = [width, hidden];
-            let mlp = loader.with_prefix("mlp", |loader| decoder::gated_mlp(loader, sizes, false, activation))?;
+            let mlp = loader.with_prefix("mlp", |loader| decoder::read_gated_mlp(loader, sizes, false, activation))?;
             let feed_forward = Some((feed_forward_branch, FeedForward::Mlp(mlp)));
-            Ok::<_, FamilyError>(LoadedLayer { mixers: (branch, vec![mixer]), feed_forward })
+            Ok::<_, FamilyError>(LoadedLayer { mixer_branch: branch, mixers: vec![mixer], feed_forward })
         })?);
     }
     DecoderOptions::new(epsilon).assemble_model(loader, layers)
 }
 
-fn gated_deltanet<S: Scalar>(
+fn read_gated_deltanet<S: Scalar>(
     loader: &mut Loader<'_, S>,
     sizes: GatedDeltanetConfig,
     width: usize,

@@ -42,9 +42,14 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
         let mixer = decoder::attention_mixer(loader, layer)?;
         let defaults = AttentionOptions::new(loader.rotation(mixer, 10_000.0)?);
         let attention_options = AttentionOptions { bias, output_bias: is_qwen3 && bias, norm, epsilon, ..defaults };
-        layers.push(decoder::pre_norm_layer(loader, index, mixer, (width, epsilon), attention_options, |loader| {
-            Ok(FeedForward::Mlp(decoder::gated_mlp(loader, [width, hidden], false, activation)?))
-        })?);
+        layers.push(decoder::read_pre_norm_layer(
+            loader,
+            index,
+            mixer,
+            (width, epsilon),
+            attention_options,
+            |loader| Ok(FeedForward::Mlp(decoder::read_gated_mlp(loader, [width, hidden], false, activation)?)),
+        )?);
     }
     DecoderOptions::new(epsilon).assemble_model(loader, layers)
 }

@@ -78,23 +78,27 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
         layers.push(loader.with_prefix(&format!("{prefix}.layers.{index}"), |loader| {
             let norm = |loader: &mut Loader<'_, S>, name: &str| {
                 let gain = loader.with_role(Role::ResidualNorm).norm_weight_plus_one(name, width)?;
-                Ok::<_, FamilyError>(ResidualBranch::with_norm(Norm::from_weights(Some(gain), None, epsilon)))
+                Ok::<_, FamilyError>(ResidualBranch::with_norm(Norm::from_weights(gain, None, epsilon)))
             };
             let branch = norm(loader, "input_layernorm")?;
             let mixer = if let Some(sizes) = delta::sizes_of(layer)? {
-                loader.with_prefix("linear_attn", |loader| gated_deltanet(loader, sizes, width, epsilon))?
+                loader.with_prefix("linear_attn", |loader| read_gated_deltanet(loader, sizes, width, epsilon))?
             } else {
                 let mixer = decoder::attention_mixer(loader, layer)?;
                 let defaults = AttentionOptions::new(loader.rotation(mixer, 10_000.0)?);
                 let norm = QueryKeyNorm::EachHeadPlusOne;
                 let attention_options =
                     AttentionOptions { bias, output_bias: bias, norm, epsilon, gated: true, ..defaults };
-                loader.with_prefix("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))?
+                loader.with_prefix("self_attn", |loader| {
+                    decoder::read_attention(loader, mixer, width, attention_options)
+                })?
             };
             let feed_forward_branch = norm(loader, "post_attention_layernorm")?;
-            let feed_forward = loader.with_prefix("mlp", |loader| feed_forward(loader, index, width, activation))?;
+            let feed_forward =
+                loader.with_prefix("mlp", |loader| read_feed_forward(loader, index, width, activation))?;
             Ok::<_, FamilyError>(LoadedLayer {
-                mixers: (branch, vec![mixer]),
+                mixer_branch: branch,
+                mixers: vec![mixer],
                 feed_forward: Some((feed_forward_branch, feed_forward)),
             })
         })?);
@@ -104,7 +108,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
 
 /// Qwen3-Next stores the rows of each key head together with those of its value heads; Qwen3.5 stores all queries, then all keys, then all
 /// values. GGUF files have the second layout for both, except older files of Qwen3-Next.
-fn gated_deltanet<S: Scalar>(
+fn read_gated_deltanet<S: Scalar>(
     loader: &mut Loader<'_, S>,
     sizes: GatedDeltanetConfig,
     width: usize,
@@ -124,7 +128,7 @@ fn gated_deltanet<S: Scalar>(
         ))
     };
     let (projections, gate) = if loader.has("in_proj_qkvz.weight") {
-        grouped_projections(loader, sizes, width)?
+        read_grouped_projections(loader, sizes, width)?
     } else {
         let matrix = loader.values("in_proj_qkv.weight", &[2 * key_rows + value_rows, width])?;
         let values = order.stored_channels(value_dim).map(|row| 2 * key_rows + row).collect();
@@ -133,7 +137,7 @@ fn gated_deltanet<S: Scalar>(
         (projections, reordered(loader, "in_proj_z", Role::Gate, value_dim)?)
     };
     let [beta, dt_proj] = if loader.has("in_proj_ba.weight") {
-        grouped_beta_and_step(loader, sizes, width)?
+        read_grouped_beta_and_dt(loader, sizes, width)?
     } else {
         let beta = reordered(loader, "in_proj_b", Role::Other, 1)?;
         [beta, reordered(loader, "in_proj_a", Role::Other, 1)?]
@@ -186,7 +190,7 @@ impl ValueOrder {
 }
 
 /// Splits `in_proj_qkvz` into queries, keys and values, and the gate.
-fn grouped_projections<S: Scalar>(
+fn read_grouped_projections<S: Scalar>(
     loader: &mut Loader<'_, S>,
     sizes: GatedDeltanetConfig,
     width: usize,
@@ -205,20 +209,20 @@ fn grouped_projections<S: Scalar>(
 }
 
 /// Splits `in_proj_ba` into beta and dt: each key head has the betas of its value heads, then their dt.
-fn grouped_beta_and_step<S: Scalar>(
+fn read_grouped_beta_and_dt<S: Scalar>(
     loader: &mut Loader<'_, S>,
     sizes: GatedDeltanetConfig,
     width: usize,
 ) -> Result<[Linear; 2], FamilyError> {
     let GatedDeltanetConfig { heads, value_heads, .. } = sizes;
     let value_heads_per_key_head = value_heads / heads;
-    let beta_and_step = loader.values("in_proj_ba.weight", &[2 * value_heads, width])?;
+    let beta_and_dt = loader.values("in_proj_ba.weight", &[2 * value_heads, width])?;
     Ok([("b_proj", 0), ("a_proj", value_heads_per_key_head)].map(|(name, first)| {
         loader.add_linear(
             name,
             width,
             rows(
-                &beta_and_step,
+                &beta_and_dt,
                 width,
                 rows_of_heads(heads, 2 * value_heads_per_key_head, first, value_heads_per_key_head),
             ),
@@ -231,7 +235,7 @@ fn rows_of_heads(heads: usize, rows_of_head: usize, first: usize, count: usize) 
     (0..heads).flat_map(|head| (0..count).map(move |row| head * rows_of_head + first + row)).collect()
 }
 
-fn feed_forward<S: Scalar>(
+fn read_feed_forward<S: Scalar>(
     loader: &mut Loader<'_, S>,
     index: usize,
     width: usize,
@@ -250,7 +254,7 @@ fn feed_forward<S: Scalar>(
     };
     if !has_experts {
         let hidden = fields.required_size("intermediate_size")?;
-        return Ok(FeedForward::Mlp(decoder::gated_mlp(loader, [width, hidden], false, activation)?));
+        return Ok(FeedForward::Mlp(decoder::read_gated_mlp(loader, [width, hidden], false, activation)?));
     }
     let expert_count = fields.required_size("num_experts")?;
     let hidden = fields.required_size("moe_intermediate_size")?;
@@ -259,9 +263,10 @@ fn feed_forward<S: Scalar>(
         normalized: fields.flag("norm_topk_prob", true)?,
         ..Routing::new(experts::top_k(loader, "num_experts_per_tok", expert_count)?, Gating::Softmax)
     };
-    let shared = |loader: &mut Loader<'_, S>| decoder::gated_mlp(loader, [width, shared_hidden], false, activation);
+    let shared =
+        |loader: &mut Loader<'_, S>| decoder::read_gated_mlp(loader, [width, shared_hidden], false, activation);
     let router = loader.linear("gate", width, expert_count, false)?;
-    let experts = experts::experts(loader, expert_count, [width, hidden], experts::NAMES, activation)?;
+    let experts = experts::read_experts(loader, expert_count, [width, hidden], experts::NAMES, activation)?;
     let experts = Experts {
         shared: Some(loader.with_prefix("shared_expert", shared)?),
         shared_gate: Some(loader.linear("shared_expert_gate", width, 1, false)?),

@@ -45,26 +45,28 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
         layers.push(loader.with_prefix(&format!("model.layers.{index}"), |loader| {
             let branch = |loader: &mut Loader<'_, S>, name: &str| {
                 let gain = loader.norm_weight_plus_one(name, width)?;
-                Ok::<_, FamilyError>(ResidualBranch::with_norm(Norm::from_weights(Some(gain), None, epsilon)))
+                Ok::<_, FamilyError>(ResidualBranch::with_norm(Norm::from_weights(gain, None, epsilon)))
             };
             let mixer_branch = branch(loader, "temporal_pre_norm")?;
             let mixer = if layer.mixers.iter().any(|mixer| mixer.name() == "rglru") {
                 let mixer = state_space::only_mixer(loader, layer, "rglru")?;
-                loader.with_prefix("temporal_block", |loader| rg_lru(loader, mixer, width))?
+                loader.with_prefix("temporal_block", |loader| read_rg_lru(loader, mixer, width))?
             } else {
                 let mixer = decoder::attention_mixer(loader, layer)?;
                 let head = mixer.number("key").unwrap_or_default() as usize;
                 let rotation = rotary::rotation_of_half_by_default(fields, head, "sliding_attention", 10_000.0)?;
                 let attention_options = AttentionOptions { bias, output_bias: true, ..AttentionOptions::new(rotation) };
                 loader.with_prefix("temporal_block", |loader| {
-                    decoder::attention(loader, mixer, width, attention_options)
+                    decoder::read_attention(loader, mixer, width, attention_options)
                 })?
             };
             let feed_forward_branch = branch(loader, "channel_pre_norm")?;
             let sizes = [width, hidden];
-            let mlp = loader.with_prefix("mlp_block", |loader| decoder::gated_mlp(loader, sizes, true, activation))?;
+            let mlp =
+                loader.with_prefix("mlp_block", |loader| decoder::read_gated_mlp(loader, sizes, true, activation))?;
             Ok::<_, FamilyError>(LoadedLayer {
-                mixers: (mixer_branch, vec![mixer]),
+                mixer_branch,
+                mixers: vec![mixer],
                 feed_forward: Some((feed_forward_branch, FeedForward::Mlp(mlp))),
             })
         })?);
@@ -81,7 +83,7 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
 }
 
 /// Reads an RG-LRU recurrence with its gates.
-fn rg_lru<S: Scalar>(loader: &mut Loader<'_, S>, mixer: &Mixer, width: usize) -> Result<Builtin, FamilyError> {
+fn read_rg_lru<S: Scalar>(loader: &mut Loader<'_, S>, mixer: &Mixer, width: usize) -> Result<Builtin, FamilyError> {
     let config = RgLruConfig::resolve(mixer)?;
     let RgLruConfig { inner, heads, kernel_size } = config;
     let channels = inner / heads;

@@ -88,12 +88,13 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
             let feed_forward_branch = ResidualBranch::with_norm(read_norm(loader, "ffn_norm", sizes)?);
             let feed_forward = loader.with_prefix("ffn", |loader| read_feed_forward(loader, sizes))?;
             Ok::<_, FamilyError>(LoadedLayer {
-                mixers: (branch, vec![mixer]),
+                mixer_branch: branch,
+                mixers: vec![mixer],
                 feed_forward: Some((feed_forward_branch, feed_forward)),
             })
         })?);
     }
-    let (table, unembedding) = embedding_and_head(loader, sizes)?;
+    let (table, unembedding) = read_embedding_and_head(loader, sizes)?;
     let vocabulary = fields.required_size("vocab_size")?;
     Ok(LoadedModel {
         width: sizes.width,
@@ -143,11 +144,11 @@ fn read_norm<S: Scalar>(loader: &mut Loader<'_, S>, name: &str, sizes: Sizes) ->
     let bias = format!("{name}.bias");
     let bias =
         if norm_bias { loader.tensor(&bias, &[width])? } else { loader.add(&bias, &[width], vec![S::ZERO; width]) };
-    Ok(Norm::from_weights(Some(weight), Some(bias), epsilon))
+    Ok(Norm::from_weights(weight, Some(bias), epsilon))
 }
 
 /// The embedding table, normed if `norm_first`, and the unembedding.
-fn embedding_and_head<S: Scalar>(
+fn read_embedding_and_head<S: Scalar>(
     loader: &mut Loader<'_, S>,
     sizes: Sizes,
 ) -> Result<(Parameter, Parameter), FamilyError> {
@@ -192,7 +193,7 @@ fn read_time_mixing<S: Scalar>(
     is_first_layer: bool,
 ) -> Result<Builtin, FamilyError> {
     let Sizes { heads, head_dim, width, epsilon, .. } = sizes;
-    let mu = token_shift_weights(loader, width)?;
+    let mu = read_token_shift_weights(loader, width)?;
     let mut vector = |name: &str| loader.tensor(name, &[width]);
     let norm = [vector("g_norm.weight")?, vector("g_norm.bias")?];
     let [erase_scale, key_scale] = [vector("k_k")?, vector("k_a")?];
@@ -240,7 +241,10 @@ fn read_time_mixing<S: Scalar>(
 }
 
 /// The token-shift weights: the fraction of the previous token per channel, for r, w, k, v, a and g.
-fn token_shift_weights<S: Scalar>(loader: &mut Loader<'_, S>, width: usize) -> Result<[Parameter; 6], FamilyError> {
+fn read_token_shift_weights<S: Scalar>(
+    loader: &mut Loader<'_, S>,
+    width: usize,
+) -> Result<[Parameter; 6], FamilyError> {
     let names = ["x_r", "x_w", "x_k", "x_v", "x_a", "x_g"];
     let weights = if loader.is_gguf() {
         loader.values("mu", &[names.len(), width])?

@@ -81,7 +81,7 @@ pub fn only_mixer<'a, S: Scalar>(
 ///
 /// # Errors
 /// A layer has another mixer, or a tensor is missing or has another shape.
-pub fn backbone_model<S: Scalar>(
+pub fn read_backbone_model<S: Scalar>(
     loader: &mut Loader<'_, S>,
     name: &'static str,
     (width, epsilon): (usize, f64),
@@ -95,7 +95,8 @@ pub fn backbone_model<S: Scalar>(
             let norm = loader.rms_norm("norm", width, epsilon)?;
             let mixer = loader.with_prefix("mixer", |loader| read_mixer(loader, mixer))?;
             Ok::<_, FamilyError>(LoadedLayer {
-                mixers: (ResidualBranch::with_norm(norm), vec![mixer]),
+                mixer_branch: ResidualBranch::with_norm(norm),
+                mixers: vec![mixer],
                 feed_forward: None,
             })
         })?);
@@ -106,7 +107,7 @@ pub fn backbone_model<S: Scalar>(
     decoder_options.assemble_model(loader, layers)
 }
 
-/// The epsilon of all norms of a model of [`backbone_model`].
+/// The epsilon of all norms of a model of [`read_backbone_model`].
 ///
 /// # Errors
 /// A field is not a positive number.
@@ -121,7 +122,7 @@ pub fn backbone_epsilon(fields: &Fields) -> Result<f64, FamilyError> {
 ///
 /// # Errors
 /// The layer has another mixer, or a tensor is missing or has another shape.
-pub fn mamba2_or_attention<S: Scalar>(
+pub fn read_mamba2_or_attention<S: Scalar>(
     loader: &mut Loader<'_, S>,
     layer: &Layer,
     width: usize,
@@ -130,18 +131,18 @@ pub fn mamba2_or_attention<S: Scalar>(
 ) -> Result<Builtin, FamilyError> {
     if layer.mixers.iter().any(|mixer| mixer.name() == Mamba2Config::NAME) {
         let mixer = only_mixer(loader, layer, Mamba2Config::NAME)?;
-        return loader.with_prefix("mamba", |loader| mamba2(loader, mixer, width, mamba2_options));
+        return loader.with_prefix("mamba", |loader| read_mamba2(loader, mixer, width, mamba2_options));
     }
     let mixer = decoder::attention_mixer(loader, layer)?;
     let attention_options = attention_options(loader, mixer)?;
-    loader.with_prefix("self_attn", |loader| decoder::attention(loader, mixer, width, attention_options))
+    loader.with_prefix("self_attn", |loader| decoder::read_attention(loader, mixer, width, attention_options))
 }
 
 /// Reads a Mamba mixer.
 ///
 /// # Errors
 /// A tensor is missing or has another shape.
-pub fn mamba1<S: Scalar>(
+pub fn read_mamba1<S: Scalar>(
     loader: &mut Loader<'_, S>,
     mixer: &Mixer,
     width: usize,
@@ -150,7 +151,7 @@ pub fn mamba1<S: Scalar>(
     let config = Mamba1Config::resolve(mixer)?;
     let Mamba1Config { inner_dim, state, kernel_size, rank } = config;
     let input = loader.linear("in_proj", width, 2 * inner_dim, options.bias)?;
-    let convolution = convolution(loader, inner_dim, kernel_size, options.convolution_bias)?;
+    let convolution = read_convolution(loader, inner_dim, kernel_size, options.convolution_bias)?;
     let x_proj = loader.linear("x_proj", inner_dim, rank + 2 * state, false)?;
     let norms = match options.norms {
         XProjNormOptions::None => None,
@@ -177,20 +178,20 @@ pub fn mamba1<S: Scalar>(
 ///
 /// # Errors
 /// A tensor is missing or has another shape.
-pub fn mamba2<S: Scalar>(
+pub fn read_mamba2<S: Scalar>(
     loader: &mut Loader<'_, S>,
     mixer: &Mixer,
     width: usize,
     options: Mamba2Options,
 ) -> Result<Builtin, FamilyError> {
-    mamba2_mixer(loader, mixer, width, options).map(Builtin::Mamba2)
+    read_mamba2_mixer(loader, mixer, width, options).map(Builtin::Mamba2)
 }
 
-/// As [`mamba2`], as a `Mamba2` and not a [`Builtin`].
+/// As [`read_mamba2`], as a `Mamba2` and not a [`Builtin`].
 ///
 /// # Errors
 /// A tensor is missing or has another shape.
-pub fn mamba2_mixer<S: Scalar>(
+pub fn read_mamba2_mixer<S: Scalar>(
     loader: &mut Loader<'_, S>,
     mixer: &Mixer,
     width: usize,
@@ -200,7 +201,7 @@ pub fn mamba2_mixer<S: Scalar>(
     let Mamba2Config { heads, groups, kernel_size, .. } = config;
     let (inner_dim, channels) = (config.inner_dim(), config.channels());
     let input = loader.linear("in_proj", width, inner_dim + channels + heads, options.bias)?;
-    let convolution = convolution(loader, channels, kernel_size, options.convolution_bias)?;
+    let convolution = read_convolution(loader, channels, kernel_size, options.convolution_bias)?;
     let norm = match options.norm {
         None => None,
         Some(GatedNormOptions { epsilon, before_gate }) => {
@@ -223,7 +224,7 @@ pub fn mamba2_mixer<S: Scalar>(
 }
 
 /// Weight and bias of `conv1d`.
-fn convolution<S: Scalar>(
+fn read_convolution<S: Scalar>(
     loader: &mut Loader<'_, S>,
     channels: usize,
     kernel_size: usize,

@@ -80,15 +80,16 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
         let recurrence = loader.with_prefix(&prefix, |loader| {
             let norm = loader.rms_norm("input_layernorm", width, epsilon)?;
             let mixer =
-                loader.with_prefix("mamba", |loader| state_space::mamba2_mixer(loader, mixer, width, options))?;
+                loader.with_prefix("mamba", |loader| state_space::read_mamba2_mixer(loader, mixer, width, options))?;
             Ok::<_, FamilyError>(Mamba2AfterBlock { norm, mixer })
         })?;
         // The output of a block goes to the recurrence after it.
         shared_tensor_sources.push(vec![is_hybrid(layer_type).then(|| mixers.len() - 1)]);
         mixers.push(Zamba::Recurrence(Box::new(recurrence)));
     }
-    let without_norm = || ResidualBranch::with_norm(Norm::from_weights(None, None, 0.0));
-    let layer = |mixer| LoadedLayer { mixers: (without_norm(), vec![Builtin::Zamba(mixer)]), feed_forward: None };
+    let without_norm = || ResidualBranch::with_norm(Norm::identity());
+    let layer =
+        |mixer| LoadedLayer { mixer_branch: without_norm(), mixers: vec![Builtin::Zamba(mixer)], feed_forward: None };
     let decoder_options =
         DecoderOptions { norm: "final_layernorm", tied_by_default: true, ..DecoderOptions::new(epsilon) };
     let loaded_model = decoder_options.assemble_model(loader, mixers.into_iter().map(layer).collect())?;

@@ -61,9 +61,9 @@ impl Accumulator {
         match mixer.number("accumulator").unwrap_or(0) {
             0 => Ok(Self::Fast),
             Self::FLOAT_BITS => Ok(Self::Ordered),
-            bits if bits <= Rounding::MOST_BITS.into() => Ok(Self::Bits(bits as u32)),
+            bits if bits <= Rounding::MAX_BITS.into() => Ok(Self::Bits(bits as u32)),
             found => {
-                let expected = format!("1 to {}, {} or 0 for none", Rounding::MOST_BITS, Self::FLOAT_BITS);
+                let expected = format!("1 to {}, {} or 0 for none", Rounding::MAX_BITS, Self::FLOAT_BITS);
                 Err(ModelError::InvalidSize {
                     component: mixer.name(),
                     what: "bits of an accumulator",
@@ -285,7 +285,7 @@ impl QueryHeads {
 /// Adds the weight of [`Positions::Relative`], which windowed attention does not have. Its name in checkpoints is `nearest`.
 fn add_relative_bias<S: Scalar>(params: &mut ParamBuilder<'_, S>, visibility: Visibility) -> Option<Parameter> {
     let has_bias = params.settings.positions == Positions::Relative && !matches!(visibility, Visibility::Window { .. });
-    has_bias.then(|| params.weight_without_decay("nearest", &[RELATIVE_BIAS_TOKENS], Init::Constant(0.0)))
+    has_bias.then(|| params.parameter_without_weight_decay("nearest", &[RELATIVE_BIAS_TOKENS], Init::Constant(0.0)))
 }
 
 /// Attends to the cache that an earlier layer shares; see [`State::shared`].

@@ -1,8 +1,8 @@
-//! The table of cases that every mixer is tested with, on every executor. A new mixer needs a line here.
+//! [`CASES`]: the sizes and positions with which every mixer is tested, on every executor. A new mixer needs a line there.
 //!
 //! Initial weights are large (a standard deviation of 0.5), so that gates and scores are not near their centre, and every weight is
-//! perturbed, so that gains are not exactly one and biases not exactly zero. The tests of this crate run the native executor on the table.
-//! To test another executor, compare it with the native one: for every case [`results`] should have the same values, and [`scalar`]
+//! perturbed, so that gains are not exactly one and biases not exactly zero. The tests of this crate run the cases on the native executor.
+//! To test another executor, compare it with the native one: for every case [`results`] should have the same values, and [`weighted_sum`]
 //! the same gradient.
 
 use rung_engine::{Ops, Parameters, Scalar};
@@ -12,12 +12,12 @@ use rung_theory::task::{Rng, random_below, seeded};
 use super::{Builtin, TokenMixer as _};
 use crate::param_builder::{BuildSettings, LayerDepth, ParamBuilder};
 use crate::position::Positions;
-use crate::precision::Precision;
+use crate::precision::SimulatedPrecision;
 
 /// Rotary positions with large rotations within a few tokens.
 pub const ROTARY: Positions = Positions::Rotary { base: 100.0 };
 
-/// The cases: stack and positions. The width is 12; heads are small, and of odd width where that is allowed.
+/// The cases: a stack of one layer, and the position encoding. The width is 12; heads are small, and of odd width where that is allowed.
 pub const CASES: &[(&str, Positions)] = &[
     ("full{heads=3,kv=3,head=4}", Positions::None),
     ("full{heads=4,kv=2,key=4,value=3}", ROTARY),
@@ -126,7 +126,7 @@ pub fn perturb<S: Scalar>(weights: &mut Parameters<S>, size: f64) {
 }
 
 /// A mixer with its weights.
-pub struct Built<S> {
+pub struct MixerWithWeights<S> {
     /// The built mixer.
     pub mixer: Builtin,
     /// Its weights.
@@ -137,8 +137,8 @@ pub struct Built<S> {
 ///
 /// # Panics
 /// If the mixer is not implemented.
-pub fn build<S: Scalar>(text: &str, positions: Positions, chunk: usize) -> Built<S> {
-    build_with_precision(text, positions, chunk, Precision::default())
+pub fn build<S: Scalar>(text: &str, positions: Positions, chunk: usize) -> MixerWithWeights<S> {
+    build_with_precision(text, positions, chunk, SimulatedPrecision::default())
 }
 
 /// Builds the mixer of a case with rounded states and messages.
@@ -149,8 +149,8 @@ pub fn build_with_precision<S: Scalar>(
     text: &str,
     positions: Positions,
     chunk: usize,
-    precision: Precision,
-) -> Built<S> {
+    precision: SimulatedPrecision,
+) -> MixerWithWeights<S> {
     let mut weights = Parameters::new();
     let mut rng = seeded(11);
     let settings = BuildSettings { precision, ..settings(positions, chunk) };
@@ -158,7 +158,7 @@ pub fn build_with_precision<S: Scalar>(
     params.depth = MIDDLE_LAYER;
     let mixer = Builtin::init(&resolve(text), &mut params);
     perturb(&mut weights, 0.3);
-    Built { mixer: mixer.unwrap(), weights }
+    MixerWithWeights { mixer: mixer.unwrap(), weights }
 }
 
 /// Random values up to this size, for an input of shape `[BATCH, time, WIDTH]`.
@@ -176,7 +176,7 @@ pub fn results<O: Ops>(ops: &O, mixer: &Builtin, x: &O::Tensor) -> Vec<O::Tensor
 }
 
 /// A weighted sum of all elements of all [`results`], with a random weight for each.
-pub fn scalar<O: Ops>(ops: &O, results: &[O::Tensor]) -> O::Tensor {
+pub fn weighted_sum<O: Ops>(ops: &O, results: &[O::Tensor]) -> O::Tensor {
     let mut rng = seeded(17);
     let term = |tensor| {
         let shape = ops.shape(tensor);

@@ -89,7 +89,7 @@ impl Compositional {
             self.apply_rope(ops, &self.key.apply_and_split_heads(ops, x, self.config.searches), State::past_len(state));
         let new_entries = [(0, key), (1, self.value.apply(ops, x))];
         new_entries
-            .map(|(slot, new)| append_to_state_tensor(ops, state, slot, &apply_rounding(ops, &new, self.rounding)))
+            .map(|(index, new)| append_to_state_tensor(ops, state, index, &apply_rounding(ops, &new, self.rounding)))
     }
 
     fn apply_rope<O: Ops>(&self, ops: &O, x: &O::Tensor, past_len: usize) -> O::Tensor {

@@ -81,8 +81,9 @@ impl MixerConfig for TokenSparseConfig {
         params.with_prefix("indexer", |params| {
             let query = params.linear("wq_b", query_input_width, self.index_heads * self.index_dim);
             let key = params.linear("wk", width, self.index_dim);
-            let norm = [("k_norm.weight", 1.0), ("k_norm.bias", 0.0)]
-                .map(|(name, value)| params.weight_without_decay(name, &[self.index_dim], Init::Constant(value)));
+            let norm = [("k_norm.weight", 1.0), ("k_norm.bias", 0.0)].map(|(name, value)| {
+                params.parameter_without_weight_decay(name, &[self.index_dim], Init::Constant(value))
+            });
             let head_weights = params.linear("weights_proj", width, self.index_heads);
             Ok(TokenSparse { config: *self, latent, query, key, norm, head_weights, rotation, rounding })
         })

@@ -211,7 +211,7 @@ impl TokenMixer for EvictingAttention {
         let query = query_heads.project_query(ops, x, past_len);
         let (key, value) = self.heads.project_kv(ops, x, past_len);
         let value = value.expect("keys and values are not tied");
-        let key_value = [(0, key), (1, value)].map(|(slot, new)| append_to_state_tensor(ops, state, slot, &new));
+        let key_value = [(0, key), (1, value)].map(|(index, new)| append_to_state_tensor(ops, state, index, &new));
         let total = ops.shape(&key_value[0])[1];
         let (head_outputs, plan, attention_sums) = match self.config.policy {
             CachePolicy::HeavyHitters => {

@@ -74,7 +74,7 @@ impl FenwickMemory {
             heads,
             levels,
             level_projection: params.linear("l_proj", params.settings.width, heads * levels),
-            level_scale: params.weight_without_decay("L", &[heads, levels], Init::Constant(1.0)),
+            level_scale: params.parameter_without_weight_decay("L", &[heads, levels], Init::Constant(1.0)),
             recurrence: params.recurrence(),
         }
     }
@@ -89,7 +89,7 @@ impl FenwickMemory {
         )
     }
 
-    /// Outputs, and the states of all levels, `[batch, levels, heads, key, value]`, which are slot 0 of the mixer's state. `x` is the
+    /// Outputs, and the states of all levels, `[batch, levels, heads, key, value]`, which are tensor 0 of the mixer's state. `x` is the
     /// mixer's input, from which the level weights are computed.
     pub(super) fn run<O: Ops>(
         &self,

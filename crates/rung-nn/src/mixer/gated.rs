@@ -58,7 +58,8 @@ impl MixerConfig for GatedRecurrenceConfig {
         let (width, channels) = (params.settings.width, self.channels);
         let value = params.linear_with_init("in_proj", width, channels, Init::Normal((width as f64).powf(-0.5)));
         let mut gate = |name: &str, initial_bias: f64| {
-            let bias = params.weight_without_decay(&format!("{name}.bias"), &[1], Init::Constant(initial_bias));
+            let bias =
+                params.parameter_without_weight_decay(&format!("{name}.bias"), &[1], Init::Constant(initial_bias));
             Linear { bias: Some(bias), ..params.linear_with_init(name, width, 1, Init::Constant(0.0)) }
         };
         let (write_gate, read_gate) = (gate("write_gate", 1.0), gate("read_gate", 0.0));

@@ -104,8 +104,12 @@ impl DecayProjection {
         let initial_a_log = |uniform: f64| (16.0 * uniform).max(1e-4).ln();
         Self {
             dt_proj: params.linear("a_proj", params.settings.width, value_heads),
-            dt_bias: params.weight_without_decay("dt_bias", &[value_heads], Init::FromUniform(&initial_dt_bias)),
-            a_log: params.weight_without_decay("A_log", &[value_heads], Init::FromUniform(&initial_a_log)),
+            dt_bias: params.parameter_without_weight_decay(
+                "dt_bias",
+                &[value_heads],
+                Init::FromUniform(&initial_dt_bias),
+            ),
+            a_log: params.parameter_without_weight_decay("A_log", &[value_heads], Init::FromUniform(&initial_a_log)),
         }
     }
 

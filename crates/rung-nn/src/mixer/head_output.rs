@@ -19,7 +19,7 @@ pub(super) struct OutputNorm {
     pub(super) gain: Option<NormGain>,
     pub(super) epsilon: f64,
     /// Whether the norm is over all heads together, not over each separately.
-    pub(super) across_heads: bool,
+    pub(super) over_all_heads: bool,
 }
 
 /// What the normed head outputs are multiplied by.
@@ -63,14 +63,14 @@ impl<M: RecurrentHeads> TokenMixer for M {
 impl OutputNorm {
     /// A norm of each head separately, with a gain that all heads share.
     pub(super) fn per_head(gain: NormGain, epsilon: f64) -> Self {
-        Self { gain: Some(gain), epsilon, across_heads: false }
+        Self { gain: Some(gain), epsilon, over_all_heads: false }
     }
 
-    /// Norms head outputs `[batch, time, heads, width]` and merges the heads.
+    /// Normalizes head outputs `[batch, time, heads, width]` and merges the heads.
     fn apply<O: Ops>(&self, ops: &O, head_outputs: &O::Tensor) -> O::Tensor {
         let gain = self.gain.map(|gain| ops.parameter(gain.weight));
         let rms_norm = |x: &O::Tensor| ops.rms_norm(x, gain.as_ref(), self.epsilon);
-        if self.across_heads {
+        if self.over_all_heads {
             rms_norm(&merge_heads(ops, head_outputs))
         } else {
             merge_heads(ops, &rms_norm(head_outputs))

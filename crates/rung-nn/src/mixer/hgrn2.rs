@@ -63,7 +63,7 @@ impl MixerConfig for Hgrn2Config {
                 norm: Some(OutputNorm {
                     gain: Some(params.gain("g_norm", width)),
                     epsilon: NormGain::EPSILON,
-                    across_heads: true,
+                    over_all_heads: true,
                 }),
                 gate: OutputGate::None,
                 projection: params.role(Role::Output).linear("o_proj", width, width),

@@ -62,7 +62,8 @@ impl HeadLinear {
     ) -> Self {
         let init = Init::Normal(params.settings.init_std);
         let weight = params.weight(&format!("{name}.weight"), &[heads * outputs, inputs, 1], init);
-        let bias = params.weight_without_decay(&format!("{name}.bias"), &[heads * outputs], Init::Constant(0.0));
+        let bias =
+            params.parameter_without_weight_decay(&format!("{name}.bias"), &[heads * outputs], Init::Constant(0.0));
         Self { weight, bias, heads }
     }
 

@@ -45,7 +45,7 @@ pub struct KimiDelta {
 }
 
 /// The weights of Kimi Delta Attention, as read from a checkpoint.
-pub(crate) struct KimiDeltaParts {
+pub(crate) struct KimiDeltaWeights {
     /// Projections to queries, keys and values.
     pub(crate) projections: [Linear; 3],
     /// Short convolutions over the projected queries, keys and values.
@@ -70,8 +70,8 @@ pub(crate) struct KimiDeltaParts {
 
 impl KimiDeltaConfig {
     /// A mixer whose weights were read from a checkpoint.
-    pub(crate) fn assemble(self, parts: &KimiDeltaParts) -> KimiDelta {
-        let KimiDeltaParts { projections, convolutions, beta, dt_proj, dt_bias, a_log, .. } = *parts;
+    pub(crate) fn assemble(self, weights: &KimiDeltaWeights) -> KimiDelta {
+        let KimiDeltaWeights { projections, convolutions, beta, dt_proj, dt_bias, a_log, .. } = *weights;
         let heads = [self.heads, self.value_heads];
         KimiDelta {
             value_heads: self.value_heads,
@@ -81,9 +81,9 @@ impl KimiDeltaConfig {
             a_log,
             recurrence: LinearRecurrence::FULL_PRECISION,
             output: HeadOutput {
-                norm: Some(OutputNorm::per_head(NormGain { weight: parts.norm }, parts.epsilon)),
-                gate: OutputGate::LowRankSigmoid(parts.gate),
-                projection: parts.output,
+                norm: Some(OutputNorm::per_head(NormGain { weight: weights.norm }, weights.epsilon)),
+                gate: OutputGate::LowRankSigmoid(weights.gate),
+                projection: weights.output,
             },
         }
     }
@@ -113,12 +113,12 @@ impl MixerConfig for KimiDeltaConfig {
             value_heads,
             projections: DeltaRuleProjections::init(params, sizes),
             dt_proj: [params.linear("f_proj.0", width, rank), params.linear("f_proj.1", rank, value_heads * key_dim)],
-            dt_bias: params.weight_without_decay(
+            dt_bias: params.parameter_without_weight_decay(
                 "dt_bias",
                 &[value_heads * key_dim],
                 Init::FromUniform(&initial_dt_bias),
             ),
-            a_log: params.weight_without_decay("A_log", &[value_heads], Init::FromUniform(&initial_a_log)),
+            a_log: params.parameter_without_weight_decay("A_log", &[value_heads], Init::FromUniform(&initial_a_log)),
             recurrence: params.recurrence(),
             output: HeadOutput {
                 gate: OutputGate::LowRankSigmoid([

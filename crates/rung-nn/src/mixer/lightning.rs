@@ -74,7 +74,7 @@ impl MixerConfig for LightningConfig {
 
 /// The norm of head outputs, over all heads together.
 fn norm(gain: NormGain) -> OutputNorm {
-    OutputNorm { gain: Some(gain), epsilon: EPSILON, across_heads: true }
+    OutputNorm { gain: Some(gain), epsilon: EPSILON, over_all_heads: true }
 }
 
 impl LightningConfig {

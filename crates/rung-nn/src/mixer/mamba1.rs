@@ -115,7 +115,7 @@ impl MixerConfig for Mamba1Config {
         // PyTorch's initial values of a convolution.
         let bound = (kernel_size as f64).powf(-0.5);
         let init = Init::Uniform(-bound, bound);
-        let step_bound = (rank as f64).powf(-0.5);
+        let dt_bound = (rank as f64).powf(-0.5);
         // The initial decay rates of every channel are 1, 2, .. for its state indices.
         let index = Cell::new(0);
         let initial_a_log = |_: f64| ((index.replace(index.get() + 1) % state + 1) as f64).ln();
@@ -126,15 +126,19 @@ impl MixerConfig for Mamba1Config {
             convolution: params.convolution_with_bias("conv1d", inner_dim, kernel_size, [init; 2]),
             x_proj: params.linear("x_proj", inner_dim, rank + 2 * state),
             dt_proj: Linear {
-                bias: Some(params.weight_without_decay(
+                bias: Some(params.parameter_without_weight_decay(
                     "dt_proj.bias",
                     &[inner_dim],
                     Init::FromUniform(&initial_dt_bias),
                 )),
-                ..params.linear_with_init("dt_proj", rank, inner_dim, Init::Uniform(-step_bound, step_bound))
+                ..params.linear_with_init("dt_proj", rank, inner_dim, Init::Uniform(-dt_bound, dt_bound))
             },
-            a_log: params.weight_without_decay("A_log", &[inner_dim, state], Init::FromUniform(&initial_a_log)),
-            skip: params.weight_without_decay("D", &[inner_dim], Init::Constant(1.0)),
+            a_log: params.parameter_without_weight_decay(
+                "A_log",
+                &[inner_dim, state],
+                Init::FromUniform(&initial_a_log),
+            ),
+            skip: params.parameter_without_weight_decay("D", &[inner_dim], Init::Constant(1.0)),
             output: params.role(Role::Output).linear("out_proj", inner_dim, width),
             recurrence: LinearRecurrence { chunk: recurrence.chunk.min(Self::CHUNK), ..recurrence },
             norms: None,

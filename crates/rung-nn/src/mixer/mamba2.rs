@@ -45,7 +45,7 @@ pub struct Mamba2 {
     norm: Option<GatedNorm>,
     output: Linear,
     recurrence: LinearRecurrence,
-    /// Step sizes are clamped to this range.
+    /// dt is clamped to this range.
     dt_limit: Option<[f64; 2]>,
 }
 
@@ -138,13 +138,13 @@ impl MixerConfig for Mamba2Config {
             config: *self,
             input: params.linear("in_proj", width, inner_dim + channels + heads),
             convolution: params.convolution_with_bias("conv1d", channels, self.kernel_size, [init; 2]),
-            dt_bias: params.weight_without_decay("dt_bias", &[heads], Init::FromUniform(&initial_dt_bias)),
-            a_log: params.weight_without_decay(
+            dt_bias: params.parameter_without_weight_decay("dt_bias", &[heads], Init::FromUniform(&initial_dt_bias)),
+            a_log: params.parameter_without_weight_decay(
                 "A_log",
                 &[heads],
                 Init::FromUniform(&|uniform| (1.0 + 15.0 * uniform).ln()),
             ),
-            skip: params.weight_without_decay("D", &[heads], Init::Constant(1.0)),
+            skip: params.parameter_without_weight_decay("D", &[heads], Init::Constant(1.0)),
             norm: Some(GatedNorm {
                 gain: params.gain("norm", inner_dim),
                 epsilon: NormGain::EPSILON,

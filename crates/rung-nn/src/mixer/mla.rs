@@ -163,8 +163,8 @@ impl Latent {
         let LatentConfig { latent_dim, rope_dim, .. } = self.config;
         let (past_len, time) = (State::past_len(state), ops.shape(x)[1]);
         let projected = self.kv_down.apply(ops, x);
-        let append = |slot: usize, new: &O::Tensor| {
-            append_to_state_tensor(ops, state, slot, &apply_rounding(ops, new, self.rounding))
+        let append = |index: usize, new: &O::Tensor| {
+            append_to_state_tensor(ops, state, index, &apply_rounding(ops, new, self.rounding))
         };
         let rope_key = (rope_dim > 0).then(|| {
             let key = ops.slice(&projected, 2, latent_dim..latent_dim + rope_dim);

@@ -9,10 +9,10 @@
 //! forward(x[0..a], none), (x[a..n], state) prefill in two spans
 //! ```
 //!
-//! That the three agree is tested for all mixers by one table of cases, together with causality, gradients, kernels against
+//! That the three agree is tested for every mixer of [`cases::CASES`], together with causality, gradients, kernels against
 //! compositions of primitives, and the size of the state against the number in the plan.
 //!
-//! To add a mixer: write its file, add a line to the registry below, and a line to the table in `cases.rs`. A mixer outside
+//! To add a mixer: write its file, add a line to the registry below, and a line to [`cases::CASES`]. A mixer outside
 //! of this crate implements [`TokenMixer`] and goes into a [`Model`](crate::Model) through
 //! [`ModelConfig::init_with`](crate::ModelConfig::init_with).
 
@@ -38,7 +38,7 @@ use crate::error::ModelError;
 use crate::forwarding_weights::WriteForwarding;
 use crate::param_builder::ParamBuilder;
 use crate::position::Positions;
-pub use crate::state::{MAX_SLOTS, SharedTensor, State};
+pub use crate::state::{MAX_STATE_TENSORS, SharedTensor, State};
 
 /// A token mixer whose weights exist.
 pub trait TokenMixer: Send + Sync {
@@ -296,7 +296,7 @@ fn append_to_state_tensor<O: Ops>(
 /// The value of a numeric option of a plan's mixer.
 ///
 /// # Panics
-/// If the mixer has no such option: a mistake in the calling file, which the table of cases finds.
+/// If the mixer has no such option: a mistake in the calling file, which the tests find.
 fn number(mixer: &Mixer, option: &str) -> usize {
     mixer.number(option).unwrap_or_else(|| panic!("mixer {mixer} has no option {option}")) as usize
 }

@@ -32,6 +32,7 @@ pub struct Retnet {
     heads: usize,
     projections: QkvProjection,
     pub(super) rotation: Option<Rotation>,
+    /// Whether the state decays; tests turn it off.
     pub(super) decays: bool,
     recurrence: LinearRecurrence,
     output: HeadOutput,
@@ -77,7 +78,7 @@ impl MixerConfig for RetnetConfig {
             decays: true,
             recurrence: params.recurrence(),
             output: HeadOutput {
-                norm: Some(OutputNorm { gain: None, epsilon: EPSILON, across_heads: false }),
+                norm: Some(OutputNorm { gain: None, epsilon: EPSILON, over_all_heads: false }),
                 gate: OutputGate::Silu(params.role(Role::Gate).linear_with_init(
                     "g_proj",
                     width,

@@ -68,7 +68,8 @@ impl HeadGate {
     fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>, name: &str, heads: usize, width: usize) -> Self {
         let init = Init::Normal((width as f64).powf(-0.5));
         let weight = params.weight(&format!("rg_lru.{name}_weight"), &[heads, width, width], init);
-        let bias = params.weight_without_decay(&format!("rg_lru.{name}_bias"), &[heads, width], Init::Constant(0.0));
+        let bias =
+            params.parameter_without_weight_decay(&format!("rg_lru.{name}_bias"), &[heads, width], Init::Constant(0.0));
         Self { weight, bias }
     }
 
@@ -147,7 +148,7 @@ impl MixerConfig for RgLruConfig {
             ),
             input_gate: HeadGate::init(params, "input_gate", heads, inner / heads),
             recurrence_gate: HeadGate::init(params, "recurrent_gate", heads, inner / heads),
-            rate_logits: params.weight_without_decay(
+            rate_logits: params.parameter_without_weight_decay(
                 "rg_lru.recurrent_param",
                 &[inner],
                 Init::FromUniform(&initial_rate_logit),

@@ -113,7 +113,11 @@ fn init_per_channel<S: Scalar>(
     initial: impl Fn(usize) -> f64,
 ) -> Parameter {
     let channel = Cell::new(0);
-    params.weight_without_decay(name, shape, Init::FromUniform(&|_| initial(channel.replace(channel.get() + 1))))
+    params.parameter_without_weight_decay(
+        name,
+        shape,
+        Init::FromUniform(&|_| initial(channel.replace(channel.get() + 1))),
+    )
 }
 
 impl MixerConfig for Rwkv6Config {
@@ -152,8 +156,8 @@ impl MixerConfig for Rwkv6Config {
             value: params.role(Role::Value).linear("v_proj", width, inner),
             gate: params.role(Role::Gate).linear("g_proj", width, inner),
             norm: [
-                params.weight_without_decay("ln_x.weight", &[inner], Init::Constant(1.0)),
-                params.weight_without_decay("ln_x.bias", &[inner], Init::Constant(0.0)),
+                params.parameter_without_weight_decay("ln_x.weight", &[inner], Init::Constant(1.0)),
+                params.parameter_without_weight_decay("ln_x.bias", &[inner], Init::Constant(0.0)),
             ],
             output: params.role(Role::Output).linear("o_proj", inner, width),
             recurrence: params.recurrence(),

@@ -132,7 +132,7 @@ impl TokenShift {
     fn init<S: Scalar>(params: &mut ParamBuilder<'_, S>) -> Self {
         let width = params.settings.width;
         let names = ["x_r", "x_w", "x_k", "x_v", "x_a", "x_g"];
-        let mu = names.map(|name| params.weight_without_decay(name, &[width], Init::Uniform(0.0, 1.0)));
+        let mu = names.map(|name| params.parameter_without_weight_decay(name, &[width], Init::Uniform(0.0, 1.0)));
         Self { mu, rounding: params.settings.precision.state }
     }
 
@@ -174,11 +174,11 @@ impl MixerConfig for Rwkv7Config {
             decay: low_rank(params, "w_proj", rank, Some(Init::Uniform(-5.5, 0.5))),
             in_context_learning_rate: low_rank(params, "a_proj", rank, Some(Init::Uniform(-0.39, 0.01))),
             gate: low_rank(params, "g_proj", 2 * rank, None),
-            erase_scale: params.weight_without_decay("k_k", &[inner], Init::Uniform(0.66, 0.76)),
-            key_scale: params.weight_without_decay("k_a", &[inner], Init::Constant(1.02)),
-            bonus: params.weight_without_decay("r_k", &[inner], Init::Constant(-0.04)),
+            erase_scale: params.parameter_without_weight_decay("k_k", &[inner], Init::Uniform(0.66, 0.76)),
+            key_scale: params.parameter_without_weight_decay("k_a", &[inner], Init::Constant(1.02)),
+            bonus: params.parameter_without_weight_decay("r_k", &[inner], Init::Constant(-0.04)),
             norm: [("weight", 1.0), ("bias", 0.0)].map(|(name, value)| {
-                params.weight_without_decay(&format!("g_norm.{name}"), &[inner], Init::Constant(value))
+                params.parameter_without_weight_decay(&format!("g_norm.{name}"), &[inner], Init::Constant(value))
             }),
             epsilons: Epsilons::RWKV_LM,
             output: params.role(Role::Output).linear("o_proj", inner, width),
@@ -194,7 +194,7 @@ fn low_rank<S: Scalar>(
     [width, rank, inner]: [usize; 3],
     bias: Option<Init<'_>>,
 ) -> [Linear; 2] {
-    let bias = bias.map(|init| params.weight_without_decay(&format!("{name}.1.bias"), &[inner], init));
+    let bias = bias.map(|init| params.parameter_without_weight_decay(&format!("{name}.1.bias"), &[inner], init));
     let down = params.linear(&format!("{name}.0"), width, rank);
     [down, Linear { bias, ..params.linear(&format!("{name}.1"), rank, inner) }]
 }

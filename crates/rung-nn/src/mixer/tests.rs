@@ -1,4 +1,4 @@
-//! Properties of every mixer in the table of cases.
+//! Properties of every mixer of [`CASES`].
 
 use rung_engine::{Native, Ops, ParameterEntry, Parameters, Scalar, Tensor};
 use rung_theory::stack::{Defaults, Plan};
@@ -14,17 +14,17 @@ mod roles;
 mod variants;
 
 use super::cases::{
-    BATCH, Built, CASES, ROTARY, WIDTH, build, build_with_precision, input, perturb, resolve, results, settings,
-    uniform_sample,
+    BATCH, CASES, MixerWithWeights, ROTARY, WIDTH, build, build_with_precision, input, perturb, resolve, results,
+    settings, uniform_sample,
 };
 use super::{Builtin, NAMES, State, TokenMixer};
 use crate::no_fused_kernels::NoFusedKernels;
 use crate::param_builder::{BuildSettings, ParamBuilder};
 use crate::position::Positions;
 
-/// A scalar that depends on all outputs and states; see [`cases`](super::cases).
-fn scalar<O: Ops>(ops: &O, mixer: &Builtin, x: &O::Tensor) -> O::Tensor {
-    super::cases::scalar(ops, &results(ops, mixer, x))
+/// A weighted sum of all outputs and states; see [`cases::weighted_sum`](super::cases::weighted_sum).
+fn weighted_sum_of_results<O: Ops>(ops: &O, mixer: &Builtin, x: &O::Tensor) -> O::Tensor {
+    super::cases::weighted_sum(ops, &results(ops, mixer, x))
 }
 
 /// Runs a mixer on consecutive spans of these lengths: its output, and the last state.
@@ -63,7 +63,7 @@ fn outputs_do_not_depend_on_chunks_and_spans() {
             let ops = Native::new();
             let mut expected: Option<Vec<f64>> = None;
             for chunk in [1, 2, 3, 5, 64] {
-                let Built { mixer, weights } = build::<f64>(text, positions, chunk);
+                let MixerWithWeights { mixer, weights } = build::<f64>(text, positions, chunk);
                 ops.bind_frozen(&weights);
                 let x = ops.constant(&[BATCH, time, WIDTH], &values);
                 let (actual, state) = run(&ops, &mixer, &x, &[time]);
@@ -85,7 +85,7 @@ fn outputs_do_not_depend_on_chunks_and_spans() {
 fn state_size_equals_that_of_the_plan() {
     let time = 9;
     for &(text, positions) in CASES {
-        let Built { mixer, weights } = build::<f32>(text, positions, 4);
+        let MixerWithWeights { mixer, weights } = build::<f32>(text, positions, 4);
         let ops = Native::new();
         ops.bind_frozen(&weights);
         let x = ops.constant(&[BATCH, time, WIDTH], &input(time, 1.0));
@@ -123,7 +123,7 @@ fn parameter_count_equals_that_of_the_plan() {
 fn outputs_do_not_depend_on_later_tokens() {
     let time = 11;
     for &(text, positions) in CASES {
-        let Built { mixer, weights } = build::<f32>(text, positions, 4);
+        let MixerWithWeights { mixer, weights } = build::<f32>(text, positions, 4);
         let ops = Native::new();
         ops.bind_frozen(&weights);
         let mut values = input::<f32>(time, 1.0);
@@ -184,7 +184,7 @@ fn extreme_gates_give_finite_outputs_and_gradients() {
     let time = 19;
     for &(text, positions) in CASES {
         for (input_size, weight_change) in [(0.0, 0.0), (200.0, 0.0), (100.0, 3.0), (1e-6, 0.0)] {
-            let Built { mixer, mut weights } = build::<f32>(text, positions, 8);
+            let MixerWithWeights { mixer, mut weights } = build::<f32>(text, positions, 8);
             perturb(&mut weights, weight_change);
             let x_id = weights.add("x", &[BATCH, time, WIDTH], input(time, input_size)).id();
             let ops = Native::new();
@@ -212,15 +212,15 @@ fn extreme_gates_give_finite_outputs_and_gradients() {
 fn gradients_agree_with_finite_differences() {
     let time = 7;
     for &(text, positions) in CASES.iter().filter(|(text, _)| *text != "none") {
-        let Built { mixer, mut weights } = build::<f64>(text, positions, 3);
+        let MixerWithWeights { mixer, mut weights } = build::<f64>(text, positions, 3);
         let x_id = weights.add("x", &[BATCH, time, WIDTH], input(time, 1.0)).id();
         let ops = Native::new();
         ops.bind(&weights);
-        ops.backward(&scalar(&ops, &mixer, &ops.parameter(x_id)));
+        ops.backward(&weighted_sum_of_results(&ops, &mixer, &ops.parameter(x_id)));
         let gradient = ops.gradient();
         let scalar_of = |weights: &Parameters<f64>| {
             ops.bind_frozen(weights);
-            let value = ops.values(&scalar(&ops, &mixer, &ops.parameter(x_id)))[0];
+            let value = ops.values(&weighted_sum_of_results(&ops, &mixer, &ops.parameter(x_id)))[0];
             ops.release();
             value
         };
@@ -253,16 +253,16 @@ fn gradients_agree_with_finite_differences() {
 fn fused_kernels_agree_with_composed_operations() {
     let time = 10;
     for &(text, positions) in CASES.iter().filter(|(text, _)| *text != "none") {
-        let Built { mixer, mut weights } = build::<f64>(text, positions, 4);
+        let MixerWithWeights { mixer, mut weights } = build::<f64>(text, positions, 4);
         let x_id = weights.add("x", &[BATCH, time, WIDTH], input(time, 1.0)).id();
         let native = Native::new();
         native.bind(&weights);
-        let loss = scalar(&native, &mixer, &native.parameter(x_id));
+        let loss = weighted_sum_of_results(&native, &mixer, &native.parameter(x_id));
         let actual = native.values(&loss);
         native.backward(&loss);
         let composed = NoFusedKernels(Native::new());
         composed.0.bind(&weights);
-        let loss: Tensor<f64> = scalar(&composed, &mixer, &composed.parameter(x_id));
+        let loss: Tensor<f64> = weighted_sum_of_results(&composed, &mixer, &composed.parameter(x_id));
         assert_close(&actual, &composed.values(&loss), 1e-10, text);
         composed.0.backward(&loss);
         assert_close(&native.gradient(), &composed.0.gradient(), 1e-9, &format!("gradient of {text}"));

@@ -1,10 +1,10 @@
-//! The settings of a model besides its plan, and its construction: check the settings, count the weights, then allocate them.
+//! The settings of a model besides its plan, and how it is built: the settings are checked, the weights counted, then allocated.
 
 use rung_engine::{Parameters, Role, Scalar};
 use rung_theory::stack::Plan;
 use rung_theory::task::{Rng, seeded};
 
-use super::sharing::{self, build_layer};
+use super::sharing::{self, build_mixers};
 use super::{
     Embedding, FeedForward, FeedForwardConfig, Gelu, InputConfig, Layer, Model, Norm, NormConfig, ResidualBranch,
     Unembedding, names,
@@ -14,7 +14,7 @@ use crate::memory::{self, MemoryEstimate};
 use crate::mixer::TokenMixer;
 use crate::param_builder::{BuildSettings, Init, LayerDepth, ParamBuilder, ParamShape};
 use crate::position::Positions;
-use crate::precision::Precision;
+use crate::precision::SimulatedPrecision;
 
 /// The largest number of weights: eight gigabytes in single precision, without gradients.
 pub const MAX_WEIGHTS: u128 = 1 << 31;
@@ -63,7 +63,7 @@ pub struct ModelConfig {
     /// Tokens per chunk of recurrences.
     pub chunk: usize,
     /// Rounding of recurrent states, and of the messages that the theory counts: the residual stream between layers and the KV cache.
-    pub precision: Precision,
+    pub precision: SimulatedPrecision,
 }
 
 impl Default for ModelConfig {
@@ -82,7 +82,7 @@ impl Default for ModelConfig {
             unembedding_field: None,
             init_std: 0.02,
             chunk: 64,
-            precision: Precision::default(),
+            precision: SimulatedPrecision::default(),
         }
     }
 }
@@ -112,7 +112,7 @@ impl ModelConfig {
     ) -> Result<Model, ModelError> {
         let sources = sharing::sources(plan)?;
         let build = |params: &mut ParamBuilder<'_, S>, index: usize| {
-            build_layer(params, &plan.layers[index].mixers, &sources[index])
+            build_mixers(params, &plan.layers[index].mixers, &sources[index])
         };
         let mut model = self.init_with(plan.width as usize, plan.layers.len(), weights, rng, build)?;
         for (layer, sources) in model.layers.iter_mut().zip(sources) {
@@ -181,7 +181,7 @@ impl ModelConfig {
         let sources = sharing::sources(plan)?;
         self.check(plan.width as usize)?;
         let build = |params: &mut ParamBuilder<'_, f32>, index: usize| {
-            build_layer(params, &plan.layers[index].mixers, &sources[index])
+            build_mixers(params, &plan.layers[index].mixers, &sources[index])
         };
         self.assemble(params, plan.layers.len(), &build)?;
         Ok(())
@@ -262,14 +262,13 @@ impl ModelConfig {
         for index in 0..layers {
             params.depth = LayerDepth { layer: index, layers };
             let name = names::layer(index);
-            built_layers
-                .push(params.with_prefix(&name, |params| {
-                    self.build_layer_with(params, &name, |params| build(params, index))
-                })?);
+            built_layers.push(
+                params.with_prefix(&name, |params| self.build_layer(params, &name, |params| build(params, index)))?,
+            );
             check_weight_count(params)?;
         }
         let norm =
-            (self.placement == NormPlacement::Pre).then(|| Norm::init(params, super::names::LAST_NORM, self.norm));
+            (self.placement == NormPlacement::Pre).then(|| Norm::init(params, super::names::FINAL_NORM, self.norm));
         let unembedding = match (
             embedding.vocabulary_table(),
             self.unembedding_field.as_deref().and_then(|name| embedding.field_table(name)),
@@ -296,7 +295,7 @@ impl ModelConfig {
         })
     }
 
-    fn build_layer_with<S: Scalar, M>(
+    fn build_layer<S: Scalar, M>(
         &self,
         params: &mut ParamBuilder<'_, S>,
         name: &str,
@@ -324,5 +323,5 @@ fn check_weight_count<S: Scalar>(params: &ParamBuilder<'_, S>) -> Result<(), Mod
     if params.element_count() <= MAX_WEIGHTS {
         return Ok(());
     }
-    Err(ModelError::TooLarge { found: params.element_count(), most: MAX_WEIGHTS })
+    Err(ModelError::TooLarge { found: params.element_count(), max: MAX_WEIGHTS })
 }

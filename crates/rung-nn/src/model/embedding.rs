@@ -93,7 +93,7 @@ impl Embedding {
                 let weight = params.role(Role::Embedding).weight("embeddings.weight", &[*count, width], init);
                 vec![FieldEmbedding { name: "token".to_owned(), vocabulary: *count, blank: None, weight, gain: None }]
             }
-            InputConfig::Fields(fields) => shared_tables(params, fields, init),
+            InputConfig::Fields(fields) => add_field_embeddings(params, fields, init),
         };
         let positions = match params.settings.positions {
             Positions::Learned { length } => {
@@ -164,14 +164,18 @@ impl Embedding {
         }
         let Some((table, max_len)) = self.positions else { return Ok(x) };
         if past_len + time > max_len {
-            return Err(ModelError::TooLong { found: past_len + time, most: max_len });
+            return Err(ModelError::TooLong { found: past_len + time, max: max_len });
         }
         Ok(ops.add(&x, &ops.slice(&ops.parameter(table), 0, past_len..past_len + time)))
     }
 }
 
-/// Adds one table for each alphabet, in the order of the fields.
-fn shared_tables<S: Scalar>(params: &mut ParamBuilder<'_, S>, fields: &[Field], init: Init<'_>) -> Vec<FieldEmbedding> {
+/// Adds one table for each alphabet, in the order of the fields, and a gain for every field but the first of an alphabet.
+fn add_field_embeddings<S: Scalar>(
+    params: &mut ParamBuilder<'_, S>,
+    fields: &[Field],
+    init: Init<'_>,
+) -> Vec<FieldEmbedding> {
     let width = params.settings.width;
     let mut tables: Vec<(&str, usize, Parameter)> = Vec::new();
     let mut embeddings = Vec::with_capacity(fields.len());

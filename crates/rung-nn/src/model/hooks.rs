@@ -4,8 +4,8 @@
 //! [`Hooks`] are called in a forward pass ([`Model::forward_with_hooks`](super::Model::forward_with_hooks)) and may replace tensors:
 //!
 //! ```text
-//! embed -> residual(0) -> [ mixers -> mixer_output(layer, mixer) -> sum -> add_residual? -> after_mixers(layer)
-//!                         -> run_feed_forward? ] -> residual(1) -> ..
+//! embed -> residual(0) -> [ mixers -> mixer_output(layer, mixer) -> sum (+ x if adds_residual) -> after_mixers(layer)
+//!                         -> feed-forward network if runs_feed_forward ] -> residual(1) -> ..
 //! ```
 //!
 //! By default they change nothing, and the result is that of the ordinary pass, bit for bit.
@@ -43,12 +43,12 @@ pub trait Hooks<O: Ops> {
     }
 
     /// Whether the outputs of mixers are added to the residual stream; otherwise they replace it.
-    fn add_residual(&self) -> bool {
+    fn adds_residual(&self) -> bool {
         true
     }
 
     /// Whether feed-forward networks run.
-    fn run_feed_forward(&self) -> bool {
+    fn runs_feed_forward(&self) -> bool {
         true
     }
 }

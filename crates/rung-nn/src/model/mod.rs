@@ -4,7 +4,7 @@
 //! connection:
 //!
 //! ```text
-//! pre:   x + mixers(norm(x))        then  x + feed_forward(norm(x))    and a last norm before the unembedding
+//! pre:   x + mixers(norm(x))        then  x + feed_forward(norm(x))    and a final norm before the unembedding
 //! post:  norm(x + mixers(x))        then  norm(x + feed_forward(x))
 //! ```
 //!
@@ -38,11 +38,11 @@ use hooks::ResidualHook;
 use rung_engine::{Ops, Parameter, Rounding};
 
 use crate::error::ModelError;
-use crate::mixer::{Builtin, MAX_SLOTS, State, TokenMixer};
+use crate::mixer::{Builtin, MAX_STATE_TENSORS, State, TokenMixer};
 use crate::precision::apply_rounding;
 
-/// The slot of the last mixer's state that has the last token for a feed-forward network with token shift. RWKV's mixers do not use this slot.
-const FEED_FORWARD_SLOT: usize = MAX_SLOTS - 1;
+/// Index in the last mixer's state of the last token, for a feed-forward network with token shift. RWKV's mixers do not use this index.
+const FEED_FORWARD_TENSOR: usize = MAX_STATE_TENSORS - 1;
 
 /// A network: the handles of its weights and its forward pass.
 pub struct Model<M = Builtin> {
@@ -100,9 +100,11 @@ impl ResidualBranch {
 
 /// A layer whose weights were read from a checkpoint.
 pub(crate) struct LoadedLayer<M> {
-    /// The branch of the token mixers, and the mixers, whose outputs are summed.
-    pub(crate) mixers: (ResidualBranch, Vec<M>),
-    /// The feed-forward network and its branch.
+    /// The residual branch around the mixers.
+    pub(crate) mixer_branch: ResidualBranch,
+    /// The token mixers, whose outputs are summed.
+    pub(crate) mixers: Vec<M>,
+    /// The feed-forward network and the residual branch around it.
     pub(crate) feed_forward: Option<(ResidualBranch, FeedForward)>,
 }
 
@@ -127,8 +129,8 @@ impl<M> From<LoadedModel<M>> for Model<M> {
             name: names::layer(index),
             index,
             shared_tensor_sources: sources.get(index).cloned().unwrap_or_default(),
-            mixers: layer.mixers.1,
-            mixer_branch: layer.mixers.0,
+            mixers: layer.mixers,
+            mixer_branch: layer.mixer_branch,
             feed_forward: layer.feed_forward,
         };
         Self {
@@ -405,8 +407,8 @@ impl<M: TokenMixer> Layer<M> {
         placement: NormPlacement,
         hooks: &mut impl Hooks<O>,
     ) -> O::Tensor {
-        let add_residual = hooks.add_residual();
-        let mut x = apply_branch(ops, x, &self.mixer_branch, placement, add_residual, |x| {
+        let adds_residual = hooks.adds_residual();
+        let mut x = apply_branch(ops, x, &self.mixer_branch, placement, adds_residual, |x| {
             let mut sum: Option<O::Tensor> = None;
             for (index, mixer) in self.mixers.iter().enumerate() {
                 let past_state = past_states.map(|states| &states[index]);
@@ -423,11 +425,11 @@ impl<M: TokenMixer> Layer<M> {
             sum.unwrap_or_else(|| ops.zeros(&ops.shape(x)))
         });
         x = hooks.after_mixers(ops, self.index, x);
-        if let Some((branch, feed_forward)) = self.feed_forward.as_ref().filter(|_| hooks.run_feed_forward()) {
+        if let Some((branch, feed_forward)) = self.feed_forward.as_ref().filter(|_| hooks.runs_feed_forward()) {
             // The token before the first of `x` is in the state of the layer's last mixer.
             let previous_token = past_states
                 .and_then(|states| states.last())
-                .and_then(|state| state.tensors[FEED_FORWARD_SLOT].as_ref());
+                .and_then(|state| state.tensors[FEED_FORWARD_TENSOR].as_ref());
             let mut last_token = None;
             x = apply_branch(ops, &x, branch, placement, true, |x| {
                 let (out, last) = feed_forward.apply(ops, x, previous_token);
@@ -437,27 +439,27 @@ impl<M: TokenMixer> Layer<M> {
             if last_token.is_some()
                 && let Some(state) = states.last_mut()
             {
-                state.tensors[FEED_FORWARD_SLOT] = last_token;
+                state.tensors[FEED_FORWARD_TENSOR] = last_token;
             }
         }
         x
     }
 }
 
-/// Norm, `body`, output norm and scale, and the sum with the residual stream if `add_residual`.
+/// Norm, `body`, output norm and scale, and the sum with the residual stream if `adds_residual`.
 fn apply_branch<O: Ops>(
     ops: &O,
     x: &O::Tensor,
     branch: &ResidualBranch,
     placement: NormPlacement,
-    add_residual: bool,
+    adds_residual: bool,
     body: impl FnOnce(&O::Tensor) -> O::Tensor,
 ) -> O::Tensor {
     let ResidualBranch { norm, output_norm, output_scale, normed_residual_scale } = branch;
     let add_to_residual = |residual: &O::Tensor, out: O::Tensor| {
         let out = output_norm.as_ref().map_or(out.clone(), |norm| norm.apply(ops, &out));
         let out = output_scale.map_or(out.clone(), |scale| ops.scale(&out, scale));
-        if add_residual { ops.add(residual, &out) } else { out }
+        if adds_residual { ops.add(residual, &out) } else { out }
     };
     match placement {
         NormPlacement::Pre => {

@@ -25,10 +25,10 @@ pub fn mlp(layer_index: usize) -> String {
     format!("{}.mlp", layer(layer_index))
 }
 
-/// The norm after the last layer.
-pub const LAST_NORM: &str = "norm";
+/// The norm between the last layer and the unembedding.
+pub const FINAL_NORM: &str = "norm";
 
-/// The weight that is the embedding table of fields with this alphabet.
-pub fn embedding_table(alphabet: &str) -> String {
-    format!("embeddings.{alphabet}.weight")
+/// The embedding table of a vocabulary, by its name; several fields of a token may share one.
+pub fn embedding_table(vocabulary_name: &str) -> String {
+    format!("embeddings.{vocabulary_name}.weight")
 }

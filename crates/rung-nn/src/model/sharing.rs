@@ -59,7 +59,7 @@ pub(super) fn sources(plan: &Plan) -> Result<Sources, ModelError> {
 }
 
 /// Builds the mixers of a layer, with or without shared tensors.
-pub(super) fn build_layer<S: Scalar>(
+pub(super) fn build_mixers<S: Scalar>(
     params: &mut ParamBuilder<'_, S>,
     mixers: &[Mixer],
     sources: &[Option<usize>],

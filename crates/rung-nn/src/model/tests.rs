@@ -8,7 +8,7 @@ use super::*;
 use crate::checkpoint::{CheckpointError, load, save};
 use crate::no_fused_kernels::NoFusedKernels;
 use crate::position::Positions;
-use crate::precision::Precision;
+use crate::precision::SimulatedPrecision;
 
 fn plan(text: &str) -> Plan {
     Plan::parse(text, &Defaults { heads: 2, head_dim: 8, ..Defaults::default() }).unwrap()
@@ -486,10 +486,10 @@ fn induction_batch(rows: usize, seed: u64) -> (Vec<u32>, Vec<u32>) {
 
 /// Losses and final weights of a short training run.
 fn train(text: &str, steps: usize) -> (Vec<f64>, Vec<f32>) {
-    train_with(Precision::default(), text, steps)
+    train_with(SimulatedPrecision::default(), text, steps)
 }
 
-fn train_with(precision: Precision, text: &str, steps: usize) -> (Vec<f64>, Vec<f32>) {
+fn train_with(precision: SimulatedPrecision, text: &str, steps: usize) -> (Vec<f64>, Vec<f32>) {
     let config =
         ModelConfig { input: InputConfig::Vocabulary(8), classes: 8, init_std: 0.15, ..ModelConfig::default() };
     let config = ModelConfig { positions: Positions::Rotary { base: 10_000.0 }, precision, ..config };
@@ -499,7 +499,7 @@ fn train_with(precision: Precision, text: &str, steps: usize) -> (Vec<f64>, Vec<
     let mut losses = Vec::new();
     for step in 0..steps {
         let (tokens, targets) = induction_batch(rows, step as u64);
-        let outcome = trainer.step(&weights, rows, |ops: &Native<f32>, items| {
+        let outcome = trainer.compute_gradient(&weights, rows, |ops: &Native<f32>, items| {
             let range = items.start * 16..items.end * 16;
             let (loss, _) = model.loss(ops, &tokens[range.clone()], items.len(), &targets[range]).unwrap();
             ops.scale(&loss, 1.0 / (7 * rows) as f64)
@@ -526,7 +526,7 @@ fn training_with_the_same_seed_is_deterministic() {
 
 #[test]
 fn low_precision_model_runs_in_spans_and_learns() {
-    let config = ModelConfig { precision: Precision::bits(8, 8.0), ..small_config() };
+    let config = ModelConfig { precision: SimulatedPrecision::bits(8, 8.0), ..small_config() };
     let (model, weights) = build::<f64>(&config, ALL_MIXERS);
     let ops = Native::new();
     ops.bind_frozen(&weights);
@@ -539,12 +539,12 @@ fn low_precision_model_runs_in_spans_and_learns() {
             assert_eq!(ops.values(a), ops.values(b));
         }
     }
-    let (losses, _) = train_with(Precision::bits(8, 8.0), "conv full", 150);
+    let (losses, _) = train_with(SimulatedPrecision::bits(8, 8.0), "conv full", 150);
     let (first, last) = (losses[0], losses[140..].iter().sum::<f64>() / 10.0);
     assert!(last < 0.8 * first, "from {first} to {last}");
-    for (precision, what) in [(Precision::bits(0, 1.0), "bits"), (Precision::bits(25, 1.0), "bits")]
+    for (precision, what) in [(SimulatedPrecision::bits(0, 1.0), "bits"), (SimulatedPrecision::bits(25, 1.0), "bits")]
         .into_iter()
-        .chain([0.0, -1.0, f64::NAN, f64::INFINITY].map(|range| (Precision::bits(8, range), "range")))
+        .chain([0.0, -1.0, f64::NAN, f64::INFINITY].map(|range| (SimulatedPrecision::bits(8, range), "range")))
     {
         let config = ModelConfig { precision, ..small_config() };
         let error = config.init(&plan("gdn"), &mut Parameters::<f32>::new(), &mut seeded(0)).err().unwrap();
@@ -702,7 +702,7 @@ fn function_composition() -> (ModelConfig, Vec<u32>, Vec<u32>, Vec<u32>) {
         init_std: 0.3,
         ..small_config()
     };
-    (config, prompt.tokens().to_vec(), prompt.targets().to_vec(), prompt.partial_answers().to_vec())
+    (config, prompt.tokens().to_vec(), prompt.targets().to_vec(), prompt.intermediate_answers().to_vec())
 }
 
 #[test]
@@ -728,10 +728,10 @@ fn embedding_of_a_field_serves_as_unembedding() {
 /// Compares the intermediate loss with one computed from the residual streams, and its gradient with finite differences.
 #[test]
 fn intermediate_loss_is_that_of_logits_after_its_layer() {
-    let (config, tokens, targets, partials) = function_composition();
+    let (config, tokens, targets, answers) = function_composition();
     let (model, mut weights) = build::<f64>(&config, "gated full full");
     let intermediate_targets =
-        [IntermediateTargets { layer: 1, classes: partials.chunks(2).map(|pair| pair[0] as usize).collect() }];
+        [IntermediateTargets { layer: 1, classes: answers.chunks(2).map(|pair| pair[0] as usize).collect() }];
     let ops = Native::new();
     let intermediate_loss = |weights: &Parameters<f64>| {
         ops.bind_frozen(weights);

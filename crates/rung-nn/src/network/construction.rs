@@ -150,15 +150,15 @@ fn readme<S: Scalar>(network: &Network<S>, info: &ConstructionInfo) -> String {
     }
     let _ = writeln!(text, "\n## Registers\n\n| columns | name | holds | |\n|---|---|---|---|");
     for register in info.registers.iter() {
-        let holds = match register.holds {
-            RegisterKind::Constant => "1",
+        let content = match register.kind {
+            RegisterKind::Constant => "a constant",
             RegisterKind::Flag => "+1 yes, -1 no",
             RegisterKind::Number => "bits, lowest first: +1, -1; 0 for nothing",
             RegisterKind::OneHot => "one 1 among zeros",
-            RegisterKind::Unrounded => "what was read",
+            RegisterKind::Unrounded => "the output of a mixer, before rounding",
         };
         let last = register.start + register.size - 1;
-        let _ = writeln!(text, "| {}..{last} | `{}` | {holds} | {} |", register.start, register.name, register.about);
+        let _ = writeln!(text, "| {}..{last} | `{}` | {content} | {} |", register.start, register.name, register.about);
     }
     text
 }

@@ -15,12 +15,12 @@
 //! use rung_nn::Network;
 //! use rung_nn::construct::{self, ConstructionRequest};
 //!
-//! let built = construct::build::<f32>("U1", &ConstructionRequest::default())?;
+//! let network = construct::build::<f32>("U1", &ConstructionRequest::default())?;
 //! let folder = std::env::temp_dir().join(format!("rung-doc-network-{}", std::process::id()));
-//! built.save(&folder)?;
+//! network.save(&folder)?;
 //! let opened = Network::<f32>::open(&folder)?;
-//! assert_eq!(opened.weights.flat(), built.weights.flat());
-//! assert_eq!(opened.task()?.spec(), built.task()?.spec());
+//! assert_eq!(opened.weights.flat(), network.weights.flat());
+//! assert_eq!(opened.task()?.spec(), network.task()?.spec());
 //! # std::fs::remove_dir_all(&folder).ok();
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -31,7 +31,7 @@ mod run;
 
 pub use construction::{ChainOfThought, ConstructionInfo};
 pub use error::NetworkError;
-pub use run::{FeedForwardName, InitialName, ModelSection, NormName, PlacementName, PositionName};
+pub use run::{FeedForwardName, InitializationName, ModelSection, NormName, PlacementName, PositionName};
 
 use std::fs;
 use std::io::Read as _;
@@ -46,9 +46,9 @@ use crate::error::ModelError;
 use crate::families;
 use crate::file::write_atomically;
 pub use crate::files;
-use crate::memory::{self, TooLarge};
+use crate::memory::{self, BatchShape, TooLarge};
 use crate::model::{Model, ModelConfig};
-use crate::precision::Precision;
+use crate::precision::SimulatedPrecision;
 
 /// A config or description is read up to this many bytes.
 const MAX_TEXT_BYTES: u64 = 1 << 24;
@@ -109,7 +109,7 @@ impl NetworkSource {
         match () {
             () if path.join(files::CONSTRUCTION).exists() => Ok(Self::Construction),
             () if path.join(files::RUN_CONFIG).exists() => Ok(Self::Run),
-            () if families::recognise(path) => Ok(Self::Checkpoint),
+            () if families::is_checkpoint(path) => Ok(Self::Checkpoint),
             () => Err(NetworkError::NotANetwork(path.to_owned())),
         }
     }
@@ -205,48 +205,50 @@ impl<S: Scalar> Network<S> {
         ops
     }
 
-    /// Checks that a forward pass on `prompts` prompts at once, of `tokens` tokens each, fits in memory. `what` names the work in the error.
+    /// Checks that a forward pass on a batch fits in memory. `what` names the work in the error.
     ///
     /// # Errors
     /// It does not fit.
-    pub fn check_inference_memory(&self, what: &str, (prompts, tokens): (usize, usize)) -> Result<(), TooLarge> {
-        let prompt_bytes = self.config.memory_estimate(&self.plan).inference_bytes(tokens);
-        self.check_memory(what, (prompts, tokens), prompt_bytes, 0)
+    pub fn check_inference_memory(&self, what: &str, batch: BatchShape) -> Result<(), TooLarge> {
+        let prompt_bytes = self.config.memory_estimate(&self.plan).inference_bytes(batch.tokens);
+        self.check_memory(what, batch, prompt_bytes, 0)
     }
 
-    /// As [`check_inference_memory`](Self::check_inference_memory), for `concurrent` batches of `prompts` prompts. Of each batch, logits of at
-    /// most `logit_rows` tokens are in memory at once; all batches share the weights.
+    /// As [`check_inference_memory`](Self::check_inference_memory), for `concurrent` batches. Of each batch, logits of at most `logit_rows`
+    /// tokens are in memory at once; all batches share the weights.
     ///
     /// # Errors
     /// They do not fit.
     pub fn check_evaluation_memory(
         &self,
         what: &str,
-        (concurrent, prompts, tokens): (usize, usize, usize),
+        concurrent: usize,
+        batch: BatchShape,
         logit_rows: usize,
     ) -> Result<(), TooLarge> {
         // A prompt of the batch has its share of the rows of logits.
+        let BatchShape { prompts, tokens } = batch;
         let prompt_bytes =
             self.config.memory_estimate(&self.plan).evaluation_bytes(tokens, logit_rows.div_ceil(prompts.max(1)));
-        self.check_memory(what, (concurrent * prompts, tokens), prompt_bytes, 0)
+        self.check_memory(what, BatchShape { prompts: concurrent * prompts, tokens }, prompt_bytes, 0)
     }
 
     /// As [`check_inference_memory`](Self::check_inference_memory), for a forward and a backward pass.
     ///
     /// # Errors
     /// They do not fit.
-    pub fn check_training_memory(&self, what: &str, (prompts, tokens): (usize, usize)) -> Result<(), TooLarge> {
-        let prompt_bytes = self.config.memory_estimate(&self.plan).training_bytes(tokens);
+    pub fn check_training_memory(&self, what: &str, batch: BatchShape) -> Result<(), TooLarge> {
+        let prompt_bytes = self.config.memory_estimate(&self.plan).training_bytes(batch.tokens);
         // Every core has a copy of the weights and their gradient.
-        let cores = std::thread::available_parallelism().map_or(1, usize::from).min(prompts);
-        self.check_memory(what, (prompts, tokens), prompt_bytes, (2 * cores * self.weights.size()) as u128)
+        let cores = std::thread::available_parallelism().map_or(1, usize::from).min(batch.prompts);
+        self.check_memory(what, batch, prompt_bytes, (2 * cores * self.weights.size()) as u128)
     }
 
     /// `prompt_bytes` are the bytes of one prompt in single precision; `extra_weights` counts the elements of copied weights.
     fn check_memory(
         &self,
         what: &str,
-        (prompts, tokens): (usize, usize),
+        BatchShape { prompts, tokens }: BatchShape,
         prompt_bytes: u128,
         extra_weights: u128,
     ) -> Result<(), TooLarge> {
@@ -269,7 +271,7 @@ impl<S: Scalar> Network<S> {
     ///
     /// # Errors
     /// The precision is invalid, or the network is an external checkpoint.
-    pub fn set_precision(&mut self, precision: Precision) -> Result<(), ModelError> {
+    pub fn set_precision(&mut self, precision: SimulatedPrecision) -> Result<(), ModelError> {
         if matches!(self.provenance, Provenance::Checkpoint { .. }) {
             return Err(ModelError::ExternalCheckpoint { name: self.name.clone() });
         }

@@ -14,7 +14,7 @@ use super::{Network, NetworkError, Provenance, files};
 use crate::checkpoint::{check_file_size, load_with_metadata};
 use crate::model::{FeedForwardConfig, InputConfig, ModelConfig, NormConfig, NormPlacement};
 use crate::position::Positions;
-use crate::precision::Precision;
+use crate::precision::SimulatedPrecision;
 
 /// The `[model]` table of a run's config: the options of the model that are not in the stack.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -47,7 +47,7 @@ pub struct ModelSection {
     #[serde(rename = "read_out", skip_serializing_if = "Option::is_none")]
     pub unembedding_field: Option<String>,
     /// Initialization of full-attention layers.
-    pub initial: InitialName,
+    pub initial: InitializationName,
     /// Whether fields with the same meaning share an embedding table.
     pub shared_tables: bool,
     /// Whether key projections are initialized equal to query projections; to their negatives in full-attention layers if fields share
@@ -83,7 +83,7 @@ impl Default for ModelSection {
             placement: PlacementName::Pre,
             positions: PositionName::None,
             unembedding_field: None,
-            initial: InitialName::Random,
+            initial: InitializationName::Random,
             shared_tables: true,
             tied_query_key: true,
             tied_value_output: true,
@@ -153,7 +153,7 @@ named_options! {
 
 named_options! {
     /// Initializations of full-attention layers.
-    InitialName:
+    InitializationName:
     /// Normally distributed, with the ties that `tied_query_key` and `tied_value_output` set.
     Random,
     /// A noisy lookup: queries are twice a random rotation, keys their negatives, values a rotation and outputs its transpose, so that a
@@ -229,7 +229,9 @@ impl ModelSection {
             unembedding_field: self.unembedding_field.clone(),
             init_std: self.scale / width.sqrt(),
             chunk: self.chunk,
-            precision: self.bits.map_or_else(Precision::default, |bits| Precision::bits(bits, self.range)),
+            precision: self
+                .bits
+                .map_or_else(SimulatedPrecision::default, |bits| SimulatedPrecision::bits(bits, self.range)),
             ..ModelConfig::default()
         }
     }
@@ -290,8 +292,8 @@ pub(super) fn open<S: Scalar>(folder: &Path) -> Result<Network<S>, NetworkError>
     let model = model_config.init(&plan, &mut weights, &mut seeded(0)).map_err(model_error)?;
     let metadata = load_with_metadata(&weights_path, &mut weights)?;
     // Files without a config (from PyTorch, or from earlier versions) are accepted.
-    if let Some(trained_with) = metadata.get(files::RUN_KEY)
-        && let Some(difference) = describe_difference(trained_with, &text)
+    if let Some(stored_config) = metadata.get(files::RUN_KEY)
+        && let Some(difference) = describe_difference(stored_config, &text)
     {
         return Err(NetworkError::OtherRun { path: weights_path, difference });
     }
@@ -308,13 +310,14 @@ pub(super) fn with_stack(config: &str, stack: &str) -> Option<String> {
 }
 
 /// The first key that both configs have and whose values differ. A key that only one has is ignored.
-fn describe_difference(trained_with: &str, current: &str) -> Option<String> {
-    let [trained_with, current] = [trained_with, current].map(|text| toml::from_str::<toml::Table>(text).ok());
-    first_difference("", &trained_with?, &current?)
+fn describe_difference(stored_config: &str, current_config: &str) -> Option<String> {
+    let [stored_config, current_config] =
+        [stored_config, current_config].map(|text| toml::from_str::<toml::Table>(text).ok());
+    first_difference("", &stored_config?, &current_config?)
 }
 
-fn first_difference(prefix: &str, trained_with: &toml::Table, current: &toml::Table) -> Option<String> {
-    trained_with.iter().find_map(|(key, old)| match (old, current.get(key)?) {
+fn first_difference(prefix: &str, stored_table: &toml::Table, current_table: &toml::Table) -> Option<String> {
+    stored_table.iter().find_map(|(key, old)| match (old, current_table.get(key)?) {
         (toml::Value::Table(old), toml::Value::Table(new)) => first_difference(&format!("{prefix}{key}."), old, new),
         (old, new) if is_same_value(prefix, key, old, new) => None,
         (old, new) => Some(format!("`{prefix}{key}` was {old} and is {new} in {}", files::RUN_CONFIG)),

@@ -23,7 +23,7 @@ pub struct ProtocolEncodings {
     /// The encoding of states.
     pub state: NumberEncoding,
     /// The encoding of softmax accumulators, in full-attention layers.
-    pub message: NumberEncoding,
+    pub accumulator: NumberEncoding,
 }
 
 impl ProtocolEncodings {
@@ -32,13 +32,13 @@ impl ProtocolEncodings {
         let encoding = |rounding: Option<Rounding>| {
             rounding.map_or_else(NumberEncoding::full_precision::<S>, NumberEncoding::Levels)
         };
-        Self { state: encoding(config.precision.state), message: encoding(config.precision.message) }
+        Self { state: encoding(config.precision.state), accumulator: encoding(config.precision.message) }
     }
 }
 
 impl From<NumberEncoding> for ProtocolEncodings {
     fn from(encoding: NumberEncoding) -> Self {
-        Self { state: encoding, message: encoding }
+        Self { state: encoding, accumulator: encoding }
     }
 }
 

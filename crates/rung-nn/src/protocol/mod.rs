@@ -32,7 +32,7 @@ use rung_theory::task::AnyTask;
 use crate::error::ModelError;
 use crate::mixer::softmax::SoftmaxConfig;
 use crate::mixer::{AttentionCalls, MixerConfig as _, attention_calls};
-use crate::mixer::{MAX_SLOTS, State};
+use crate::mixer::{MAX_STATE_TENSORS, State};
 use crate::model::ModelState;
 use crate::network::Network;
 use crate::observer::ObservedOps;
@@ -74,8 +74,16 @@ pub struct PlayerMessage {
     pub content: MessageContent,
     /// The packed numbers.
     pub bits: BitString,
-    /// The index of the tensor in the state and its shape, which are known in advance.
-    tensor_index_and_shape: (usize, Vec<usize>),
+    /// Which tensor of a state it is; `None` for softmax accumulators.
+    state_tensor: Option<StateTensor>,
+}
+
+/// A tensor of a mixer's state, known in advance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct StateTensor {
+    /// Its index in the state.
+    index: usize,
+    shape: Vec<usize>,
 }
 
 /// A recorded run of the protocol.
@@ -84,7 +92,7 @@ pub struct Transcript<S: Scalar> {
     pub players: Vec<Player>,
     /// Every message.
     pub messages: Vec<PlayerMessage>,
-    /// The residual stream after the last layer and norm, for every player's tokens.
+    /// The residual stream after the last layer and the final norm, for every player's tokens.
     pub outputs: Vec<Vec<S>>,
     /// Logits at the last token.
     pub last_logits: Vec<S>,
@@ -128,7 +136,7 @@ impl<S: Scalar> Transcript<S> {
     ) -> Result<Self, ModelError> {
         require_supported(network)?;
         let encodings = encodings.into();
-        let player_attention = PlayerAttention::new(&network.plan, encodings.message);
+        let player_attention = PlayerAttention::new(&network.plan, encodings.accumulator);
         let ops = observed_ops(network, &player_attention);
         let fields = network.config.input.field_count();
         let (mut state, mut messages, mut outputs) = (None, Vec::new(), Vec::new());
@@ -137,19 +145,20 @@ impl<S: Scalar> Transcript<S> {
             let own_tokens = &prompt[player.tokens.start * fields..player.tokens.end * fields];
             let (hidden, state_after) = network.model.forward(&ops, own_tokens, 1, state.as_ref())?;
             outputs.push(ops.values(&hidden));
-            messages.extend(player_attention.take_received().into_iter().map(|(layer, call, bits)| PlayerMessage {
+            messages.extend(player_attention.take_messages().into_iter().map(|(layer, call, bits)| PlayerMessage {
                 layer,
                 mixer: attention_mixers(network, layer).nth(call).unwrap_or(call),
                 receiver: index,
                 content: MessageContent::SoftmaxAccumulators,
                 bits,
-                tensor_index_and_shape: (call, Vec::new()),
+                state_tensor: None,
             }));
             if index + 1 < players.len() {
-                let sent = encode_states(network, &ops, &state_after, index + 1, encodings.state);
+                let state_messages = encode_states(network, &ops, &state_after, index + 1, encodings.state);
                 let past_len = player.tokens.end;
-                state = Some(decode_states(network, &ops, &sent, Some(&state_after), past_len, encodings.state));
-                messages.extend(sent);
+                state =
+                    Some(decode_states(network, &ops, &state_messages, Some(&state_after), past_len, encodings.state));
+                messages.extend(state_messages);
             }
         }
         let last_logits = compute_last_logits(network, &ops, outputs.last().map_or(&[], |output| output));
@@ -161,12 +170,12 @@ impl<S: Scalar> Transcript<S> {
     /// # Errors
     /// A token id is not in the model's vocabulary.
     pub fn replay_player(&self, network: &Network<S>, own_tokens: &[u32], player: usize) -> Result<Vec<S>, ModelError> {
-        let player_attention = PlayerAttention::new(&network.plan, self.encodings.message);
+        let player_attention = PlayerAttention::new(&network.plan, self.encodings.accumulator);
         let ops = observed_ops(network, &player_attention);
-        let received: Vec<PlayerMessage> =
+        let messages: Vec<PlayerMessage> =
             self.messages.iter().filter(|message| message.receiver == player).cloned().collect();
         let (attention, states): (Vec<PlayerMessage>, Vec<PlayerMessage>) =
-            received.into_iter().partition(|message| message.content == MessageContent::SoftmaxAccumulators);
+            messages.into_iter().partition(|message| message.content == MessageContent::SoftmaxAccumulators);
         let attention = attention.into_iter().map(|message| message.bits).collect();
         let past_len = self.players[player].tokens.start;
         player_attention.start_player(past_len, AccumulatorSource::Messages(attention));
@@ -259,8 +268,8 @@ fn encode_states<S: Scalar>(
             let Some(tensor) = tensor else { continue };
             let content = if is_full { MessageContent::ConvolutionState } else { MessageContent::State };
             let bits = BitString::pack(&ops.values(tensor), encoding);
-            let tensor_index_and_shape = (index, ops.shape(tensor)[..].to_vec());
-            messages.push(PlayerMessage { layer, mixer, receiver, content, bits, tensor_index_and_shape });
+            let state_tensor = Some(StateTensor { index, shape: ops.shape(tensor)[..].to_vec() });
+            messages.push(PlayerMessage { layer, mixer, receiver, content, bits, state_tensor });
         }
     }
     messages
@@ -270,18 +279,18 @@ fn encode_states<S: Scalar>(
 fn decode_states<S: Scalar>(
     network: &Network<S>,
     ops: &ObservedOps<'_, S>,
-    received: &[PlayerMessage],
+    state_messages: &[PlayerMessage],
     cache: Option<&ModelState<Tensor<S>>>,
     past_len: usize,
     encoding: NumberEncoding,
 ) -> ModelState<Tensor<S>> {
     let states = state_mixers(network).enumerate().map(|(index, (layer, mixer, is_full))| {
-        let mut tensors: [Option<Tensor<S>>; MAX_SLOTS] = std::array::from_fn(|_| None);
+        let mut tensors: [Option<Tensor<S>>; MAX_STATE_TENSORS] = std::array::from_fn(|_| None);
         if let Some(cache) = cache.filter(|_| is_full) {
             tensors[..CACHE_TENSORS].clone_from_slice(&cache.states[index].tensors[..CACHE_TENSORS]);
         }
-        for message in received.iter().filter(|message| (message.layer, message.mixer) == (layer, mixer)) {
-            let (index, shape) = &message.tensor_index_and_shape;
+        for message in state_messages.iter().filter(|message| (message.layer, message.mixer) == (layer, mixer)) {
+            let Some(StateTensor { index, shape }) = &message.state_tensor else { continue };
             tensors[*index] = Some(ops.constant(shape, &message.bits.unpack(encoding)));
         }
         State::new(past_len, tensors)
@@ -289,7 +298,7 @@ fn decode_states<S: Scalar>(
     ModelState { past_len, batch: 1, states: states.collect() }
 }
 
-/// Logits at the last token, given the residual stream after the last norm.
+/// Logits at the last token, given the residual stream after the final norm.
 fn compute_last_logits<S: Scalar>(
     network: &Network<S>,
     ops: &impl Ops<Scalar = S, Tensor = Tensor<S>>,

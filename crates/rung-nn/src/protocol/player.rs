@@ -33,7 +33,7 @@ pub(super) struct PlayerAttention {
     earlier_tokens: Cell<usize>,
     source: RefCell<AccumulatorSource>,
     /// Messages that the player received, with layer and attention call.
-    received: RefCell<Vec<(usize, usize, BitString)>>,
+    messages: RefCell<Vec<(usize, usize, BitString)>>,
     encoding: NumberEncoding,
     current_layer: Cell<usize>,
     /// Index of the next attention call of the layer.
@@ -50,7 +50,7 @@ impl PlayerAttention {
             is_full: plan.layers.iter().map(full_calls).collect(),
             earlier_tokens: Cell::new(0),
             source: RefCell::new(AccumulatorSource::Cache),
-            received: RefCell::default(),
+            messages: RefCell::default(),
             encoding,
             current_layer: Cell::new(0),
             next_call: Cell::new(0),
@@ -64,8 +64,8 @@ impl PlayerAttention {
     }
 
     /// Takes the messages that the player received, each with layer and attention call.
-    pub(super) fn take_received(&self) -> Vec<(usize, usize, BitString)> {
-        self.received.take()
+    pub(super) fn take_messages(&self) -> Vec<(usize, usize, BitString)> {
+        self.messages.take()
     }
 
     /// The numbers of the next message about earlier tokens, after encoding and decoding; `None` if there are no earlier tokens.
@@ -80,7 +80,7 @@ impl PlayerAttention {
             AccumulatorSource::Cache => BitString::pack(&compute(), self.encoding),
         };
         let numbers = bits.unpack(self.encoding);
-        self.received.borrow_mut().push((self.current_layer.get(), self.next_call.get(), bits));
+        self.messages.borrow_mut().push((self.current_layer.get(), self.next_call.get(), bits));
         Some(numbers)
     }
 

@@ -8,7 +8,7 @@ use super::*;
 use crate::construct::{ConstructionRequest, build, forwarding};
 use crate::model::{InputConfig, ModelConfig, NormConfig};
 use crate::position::Positions;
-use crate::precision::Precision;
+use crate::precision::SimulatedPrecision;
 
 fn prompt_of(task: &dyn AnyTask) -> Vec<u32> {
     let mut prompt = Prompt::new();
@@ -18,14 +18,14 @@ fn prompt_of(task: &dyn AnyTask) -> Vec<u32> {
 
 /// Calls `check` with a network of random weights and a prompt.
 fn run_random_network<S: Scalar>(stack: &str, positions: Positions, check: impl FnOnce(&Network<S>, &[u32])) {
-    run_rounded_network(stack, positions, Precision::default(), check);
+    run_rounded_network(stack, positions, SimulatedPrecision::default(), check);
 }
 
 /// As [`run_random_network`], for a network that rounds its numbers.
 fn run_rounded_network<S: Scalar>(
     stack: &str,
     positions: Positions,
-    precision: Precision,
+    precision: SimulatedPrecision,
     check: impl FnOnce(&Network<S>, &[u32]),
 ) {
     let defaults = Defaults { heads: 2, head_dim: 4, bits: 8 * size_of::<S>() as u64, ..Defaults::default() };
@@ -115,7 +115,7 @@ fn outputs_equal_the_ordinary_forward_pass_up_to_rounding() {
 #[test]
 fn models_with_few_bits_per_number_send_messages_with_few_bits_per_number() {
     for stack in STACKS {
-        run_rounded_network::<f64>(stack, Positions::None, Precision::bits(7, 4.0), |network, prompt| {
+        run_rounded_network::<f64>(stack, Positions::None, SimulatedPrecision::bits(7, 4.0), |network, prompt| {
             let encodings = ProtocolEncodings::for_config::<f64>(&network.config);
             let transcript =
                 Transcript::record(network, prompt, players(network.task().unwrap(), prompt), encodings).unwrap();
@@ -135,7 +135,7 @@ fn models_with_few_bits_per_number_send_messages_with_few_bits_per_number() {
         });
         let bounded = stack.split(' ').find(|layer| !layer.contains("full"));
         let Some(bounded) = bounded else { continue };
-        run_rounded_network::<f64>(bounded, Positions::None, Precision::bits(7, 4.0), |network, prompt| {
+        run_rounded_network::<f64>(bounded, Positions::None, SimulatedPrecision::bits(7, 4.0), |network, prompt| {
             let encodings = ProtocolEncodings::for_config::<f64>(&network.config);
             let transcript =
                 Transcript::record(network, prompt, players(network.task().unwrap(), prompt), encodings).unwrap();
@@ -161,7 +161,7 @@ fn constructions_with_twelve_bits_per_number_answer_right_by_messages_of_as_many
         };
         let mut network = build::<f32>(name, &request).unwrap();
         let range = network.number_range().unwrap();
-        network.set_precision(Precision::bits(12, range)).unwrap();
+        network.set_precision(SimulatedPrecision::bits(12, range)).unwrap();
         let prompt = prompt_of(network.task().unwrap());
         let all_players = players(network.task().unwrap(), &prompt);
         let transcript =

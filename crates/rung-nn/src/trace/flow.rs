@@ -53,7 +53,7 @@ impl Trace {
     pub fn flow(&self, answers: &[usize], min_share: f64, max_tokens: usize) -> Flow {
         let mut needed: BTreeMap<usize, Vec<bool>> =
             answers.iter().map(|answer| (*answer, self.read_by_unembedding.clone())).collect();
-        let (mut reads, mut followed) = (Vec::new(), Vec::new());
+        let (mut reads, mut readers) = (Vec::new(), Vec::new());
         for (layer, used_columns) in self.layer_columns.iter().enumerate().rev() {
             for (token, mut columns) in needed.clone() {
                 if have_common_column(&columns, &used_columns.outputs) {
@@ -61,7 +61,7 @@ impl Trace {
                 }
                 if have_common_column(&columns, &used_columns.mixer_outputs) {
                     add_columns(&mut columns, &used_columns.query_inputs);
-                    followed.push((layer, token));
+                    readers.push((layer, token));
                     for read in self.reads_of(layer, token, min_share) {
                         add_columns(
                             needed.entry(read.from).or_insert_with(|| vec![false; columns.len()]),
@@ -76,7 +76,7 @@ impl Trace {
                     .or_insert(columns);
             }
         }
-        self.limit_tokens(answers, max_tokens, reads, &followed)
+        self.limit_tokens(answers, max_tokens, reads, &readers)
     }
 
     /// What one token reads in a layer: for each kind of operation and each token read, the head with the largest share.
@@ -106,13 +106,14 @@ impl Trace {
         }
     }
 
-    /// Keeps the `max_tokens` tokens with the largest shares, and the reads between them.
+    /// Keeps the `max_tokens` tokens with the largest shares, and the reads between them. `readers` has every (layer, token) whose reads
+    /// were followed.
     fn limit_tokens(
         &self,
         answers: &[usize],
         max_tokens: usize,
         mut reads: Vec<TokenRead>,
-        followed: &[(usize, usize)],
+        readers: &[(usize, usize)],
     ) -> Flow {
         let mut largest_share: BTreeMap<usize, f64> = answers.iter().map(|answer| (*answer, f64::INFINITY)).collect();
         for read in reads.iter().filter(|read| !answers.contains(&read.from)) {
@@ -128,7 +129,7 @@ impl Trace {
         reads.retain(|read| tokens.contains(&read.from) && tokens.contains(&read.to));
         reads.sort_by_key(|read| (read.layer, read.to, read.from));
         let (mut omitted_shares, mut mismatch) = (Vec::new(), 0.0_f64);
-        for &(layer, token) in followed.iter().filter(|(_, token)| tokens.contains(token)) {
+        for &(layer, token) in readers.iter().filter(|(_, token)| tokens.contains(token)) {
             let mut largest = 0.0_f64;
             self.for_each_head(layer, |_, head, op| {
                 let shares = op.shares(token, head);

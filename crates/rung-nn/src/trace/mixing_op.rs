@@ -107,7 +107,7 @@ enum LogDecay {
     PerChannel(HeadRows),
 }
 
-/// A tensor `[time, heads, width]` in double precision: the first sequence of a batch.
+/// A tensor `[rows, heads, width]` in double precision: the first sequence of a batch.
 #[derive(Clone, Debug)]
 struct HeadRows {
     heads: usize,
@@ -128,12 +128,12 @@ impl HeadRows {
     }
 
     /// The values of one row and head, out of `heads`; several of those may share one head of this tensor.
-    fn row(&self, time: usize, head: usize, heads: usize) -> &[f64] {
-        let first = (time * self.heads + head * self.heads / heads) * self.width;
+    fn row(&self, row: usize, head: usize, heads: usize) -> &[f64] {
+        let first = (row * self.heads + head * self.heads / heads) * self.width;
         &self.values[first..first + self.width]
     }
 
-    fn time(&self) -> usize {
+    fn row_count(&self) -> usize {
         self.values.len() / (self.heads * self.width).max(1)
     }
 }
@@ -178,8 +178,8 @@ impl MixingOp {
             Decay::Vector(log) => LogDecay::PerChannel(HeadRows::from_tensor(ops, log)),
         };
         let beta = inputs.beta.map(|beta| HeadRows::from_tensor(ops, beta));
-        let leading = usize::from(tokens > 1 && values.time() == tokens + 1);
-        let rows = MixingRows { per_token: (values.time() - leading) / tokens.max(1), leading };
+        let leading = usize::from(tokens > 1 && values.row_count() == tokens + 1);
+        let rows = MixingRows { per_token: (values.row_count() - leading) / tokens.max(1), leading };
         Self {
             kind: MixingKind::State,
             heads: output.heads,
@@ -256,25 +256,25 @@ impl MixingOp {
 
     /// The number of tokens that can be read.
     pub fn token_count(&self) -> usize {
-        (self.values.time() - self.rows.leading) / self.rows.per_token
+        (self.values.row_count() - self.rows.leading) / self.rows.per_token
     }
 
-    /// The weight of every token in what the token at `time` reads through a head. Attention weights sum to 1.
-    pub fn weights(&self, time: usize, head: usize) -> Vec<f64> {
-        self.rows.sum_per_token(&self.row_weights(self.rows.read_row(time), head))
+    /// The weight of every token in what a token reads through a head. Attention weights sum to 1.
+    pub fn weights(&self, token: usize, head: usize) -> Vec<f64> {
+        self.rows.sum_per_token(&self.row_weights(self.rows.read_row(token), head))
     }
 
-    /// The query with which the token at `time` reads through a head; `None` for a convolution and a gated scan.
-    pub fn query(&self, time: usize, head: usize) -> Option<&[f64]> {
-        self.row_query(self.rows.read_row(time), head)
+    /// The query with which a token reads through a head; `None` for a convolution and a gated scan.
+    pub fn query(&self, token: usize, head: usize) -> Option<&[f64]> {
+        self.row_query(self.rows.read_row(token), head)
     }
 
     /// As [`weights`](Self::weights), with another query.
     ///
     /// # Panics
     /// The query has another width than the recorded one.
-    pub fn weights_with_query(&self, time: usize, head: usize, query: &[f64]) -> Vec<f64> {
-        let row = self.rows.read_row(time);
+    pub fn weights_with_query(&self, token: usize, head: usize, query: &[f64]) -> Vec<f64> {
+        let row = self.rows.read_row(token);
         assert_eq!(self.row_query(row, head).map(<[f64]>::len), Some(query.len()), "width of a query");
         self.rows.sum_per_token(&self.row_weights_with_query(row, head, query))
     }
@@ -288,20 +288,20 @@ impl MixingOp {
         }
     }
 
-    fn row_weights(&self, time: usize, head: usize) -> Vec<f64> {
-        self.row_weights_with_query(time, head, self.row_query(time, head).unwrap_or_default())
+    fn row_weights(&self, row: usize, head: usize) -> Vec<f64> {
+        self.row_weights_with_query(row, head, self.row_query(row, head).unwrap_or_default())
     }
 
-    fn row_weights_with_query(&self, time: usize, head: usize, query: &[f64]) -> Vec<f64> {
-        let mut weights = vec![0.0; self.values.time()];
+    fn row_weights_with_query(&self, read_row: usize, head: usize, query: &[f64]) -> Vec<f64> {
+        let mut weights = vec![0.0; self.values.row_count()];
         match &self.inputs {
             MixingInputs::Attention { key, bias, mask, scale, .. } => {
-                let visible_keys = mask.range(time, weights.len());
-                for (token, weight) in weights.iter_mut().enumerate().take(visible_keys.end).skip(visible_keys.start) {
-                    *weight = scale * dot(query, key.row(token, head, self.heads));
+                let visible_keys = mask.range(read_row, weights.len());
+                for (row, weight) in weights.iter_mut().enumerate().take(visible_keys.end).skip(visible_keys.start) {
+                    *weight = scale * dot(query, key.row(row, head, self.heads));
                     if let Some((shape, bias)) = bias {
                         let head = if shape[1] == 1 { 0 } else { head };
-                        *weight += bias[(head * shape[2] + time) * shape[3] + token];
+                        *weight += bias[(head * shape[2] + read_row) * shape[3] + row];
                     }
                 }
                 let scores = &mut weights[visible_keys];
@@ -313,14 +313,14 @@ impl MixingOp {
             }
             MixingInputs::Recurrence { key, log_decay, beta, .. } => {
                 let mut readout = query.to_vec();
-                for token in (0..=time).rev() {
-                    let key = key.row(token, head, self.heads);
-                    let beta = beta.as_ref().map(|beta| beta.row(token, head, self.heads)[0]);
+                for row in (0..=read_row).rev() {
+                    let key = key.row(row, head, self.heads);
+                    let beta = beta.as_ref().map(|beta| beta.row(row, head, self.heads)[0]);
                     let weight = beta.unwrap_or(1.0) * dot(key, &readout);
-                    weights[token] = weight;
+                    weights[row] = weight;
                     let log_decay = match log_decay {
                         LogDecay::None => &[0.0][..],
-                        LogDecay::PerHead(log) | LogDecay::PerChannel(log) => log.row(token, head, self.heads),
+                        LogDecay::PerHead(log) | LogDecay::PerChannel(log) => log.row(row, head, self.heads),
                     };
                     for (channel, (readout, key)) in readout.iter_mut().zip(key).enumerate() {
                         let remaining = if beta.is_some() { *readout - weight * key } else { *readout };
@@ -330,10 +330,10 @@ impl MixingOp {
             }
             MixingInputs::GeneralDelta { key, log_decay, recall_key, erase_key, .. } => {
                 let mut readout = query.to_vec();
-                for token in (0..=time).rev() {
+                for row in (0..=read_row).rev() {
                     let [key, log_decay, recall_key, erase_key] =
-                        [key, log_decay, recall_key, erase_key].map(|table| table.row(token, head, self.heads));
-                    weights[token] = dot(key, &readout);
+                        [key, log_decay, recall_key, erase_key].map(|table| table.row(row, head, self.heads));
+                    weights[row] = dot(key, &readout);
                     let erased = dot(erase_key, &readout);
                     for (readout, (log_decay, recall_key)) in readout.iter_mut().zip(log_decay.iter().zip(recall_key)) {
                         *readout = *readout * log_decay.exp() - recall_key * erased;
@@ -341,30 +341,30 @@ impl MixingOp {
                 }
             }
             MixingInputs::GatedScan { gates } => {
-                let mut kept = 1.0;
-                for row in (0..=time).rev() {
-                    weights[row] = kept * gates[row];
-                    kept *= 1.0 - gates[row];
+                let mut remaining = 1.0;
+                for row in (0..=read_row).rev() {
+                    weights[row] = remaining * gates[row];
+                    remaining *= 1.0 - gates[row];
                 }
             }
             MixingInputs::Convolution { filters, kernel_size, .. } => {
-                for offset in 0..(*kernel_size).min(time + 1) {
-                    weights[time - offset] = filters[head * kernel_size + kernel_size - 1 - offset];
+                for offset in 0..(*kernel_size).min(read_row + 1) {
+                    weights[read_row - offset] = filters[head * kernel_size + kernel_size - 1 - offset];
                 }
             }
         }
         weights
     }
 
-    /// The fraction of what the token at `time` reads that comes from every token, from 0 to 1: the attention weights themselves; for the
+    /// The fraction of what a token reads that comes from every token, from 0 to 1: the attention weights themselves; for the
     /// other kinds, whose weights have no fixed scale, the norm of weight times value. All zero if nothing is read.
-    pub fn shares(&self, time: usize, head: usize) -> Vec<f64> {
-        let mut shares = self.row_weights(self.rows.read_row(time), head);
+    pub fn shares(&self, token: usize, head: usize) -> Vec<f64> {
+        let mut shares = self.row_weights(self.rows.read_row(token), head);
         if self.kind == MixingKind::Attention {
             return shares;
         }
-        for (token, share) in shares.iter_mut().enumerate() {
-            let value = self.values.row(token, head, self.heads);
+        for (row, share) in shares.iter_mut().enumerate() {
+            let value = self.values.row(row, head, self.heads);
             *share = share.abs() * dot(value, value).sqrt();
         }
         let sum: f64 = shares.iter().sum();
@@ -375,14 +375,14 @@ impl MixingOp {
         self.rows.sum_per_token(&shares)
     }
 
-    /// The largest difference, over all heads, between weights times values and what the forward pass computed.
-    pub fn mismatch(&self, time: usize) -> f64 {
-        let (row, mut largest) = (self.rows.read_row(time), 0.0_f64);
+    /// The largest difference at a token, over all heads, between weights times values and what the forward pass computed.
+    pub fn mismatch(&self, token: usize) -> f64 {
+        let (read_row, mut largest) = (self.rows.read_row(token), 0.0_f64);
         for head in 0..self.heads {
-            let weights = self.row_weights(row, head);
-            let output = self.output.row(row, head, self.heads);
+            let weights = self.row_weights(read_row, head);
+            let output = self.output.row(read_row, head, self.heads);
             for (channel, output) in output.iter().enumerate() {
-                let values = (0..weights.len()).map(|token| self.values.row(token, head, self.heads)[channel]);
+                let values = (0..weights.len()).map(|row| self.values.row(row, head, self.heads)[channel]);
                 let mut sum: f64 = weights.iter().zip(values).map(|(weight, value)| weight * value).sum();
                 if let MixingInputs::Convolution { bias: Some(bias), .. } = &self.inputs {
                     sum += bias[head];

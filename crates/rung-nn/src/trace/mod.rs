@@ -9,10 +9,10 @@
 //! use rung_nn::trace::{Trace, full_sequence};
 //! use rung_theory::task::{Prompt, seeded};
 //!
-//! let built = construct::build::<f32>("U1", &ConstructionRequest::default())?;
+//! let network = construct::build::<f32>("U1", &ConstructionRequest::default())?;
 //! let mut prompt = Prompt::new();
-//! built.task()?.sample_prompt(&mut seeded(0), &mut prompt);
-//! let trace = Trace::record(&built, &full_sequence(&built, prompt.tokens())?)?;
+//! network.task()?.sample_prompt(&mut seeded(0), &mut prompt);
+//! let trace = Trace::record(&network, &full_sequence(&network, prompt.tokens())?)?;
 //! let flow = trace.flow(&[trace.token_count() - 1], 0.05, 12);
 //! assert_eq!(flow.reads.len(), 3); // w reads z_0, then an entry of each table
 //! # Ok::<(), Box<dyn std::error::Error>>(())

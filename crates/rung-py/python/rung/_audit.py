@@ -7,7 +7,7 @@ import os
 import re
 from typing import Any
 
-from ._call import answer, run
+from ._call import run_json, run
 from ._errors import InputError
 
 _COLOURS = {"F": "#c0392b", "r": "#2e86c1", "w": "#27ae60", "s": "#af7ac5", "h": "#d68910"}
@@ -45,7 +45,7 @@ def presets() -> list[str]:
     >>> "qwen3.5-9b" in presets()
     True
     """
-    return [model["name"] for model in answer("audit", "--list")]
+    return [model["name"] for model in run_json("audit", "--list")]
 
 
 def _name_and_config(x: Any) -> tuple[str, str | None]:
@@ -70,7 +70,8 @@ class _Model:
     def __init__(self, name: str, text: str | None, options: dict[str, Any], edits: str | None = None) -> None:
         self.name, self.text, self.options, self.edits = name, text, options, edits
 
-    def call(self, command: str, options: dict[str, Any], function: Any = answer) -> Any:
+    def call(self, command: str, options: dict[str, Any], function: Any = run_json) -> Any:
+        """Calls `function` with the command, its options and the model as its argument or input."""
         argument = self.name if self.text is None else "-"
         return function(command, argument, options=options, input=self.text, name=self.name)
 

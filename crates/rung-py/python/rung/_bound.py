@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from ._call import answer
+from ._call import run_json
 from ._errors import InputError
 
 
@@ -62,7 +62,7 @@ def capacity(
     >>> capacity("(gdn*3 full)*12")["rungs"]
     12
     """
-    return answer("capacity", stack, options=size_options(heads, head_dim, kv_heads, width, bits, message))
+    return run_json("capacity", stack, options=size_options(heads, head_dim, kv_heads, width, bits, message))
 
 
 def bound(
@@ -87,7 +87,7 @@ def bound(
     True
     """
     options = {"hops": hops, **size_options(heads, head_dim, kv_heads, width, bits, message)}
-    return Bound(answer("bound", stack, options={**options, "tokens_per": tokens_per, "table_order": table_order}))
+    return Bound(run_json("bound", stack, options={**options, "tokens_per": tokens_per, "table_order": table_order}))
 
 
 class Bound(Answer):
@@ -139,8 +139,8 @@ def check(certificate: str | os.PathLike[str] | dict[str, Any], *, explain: bool
     if isinstance(certificate, dict):
         certificate = json.dumps(certificate)
     elif isinstance(certificate, os.PathLike) or not certificate.lstrip().startswith("{"):
-        return Check(answer("check", certificate, options=options))
-    return Check(answer("check", "-", options=options, input=certificate))
+        return Check(run_json("check", certificate, options=options))
+    return Check(run_json("check", "-", options=options, input=certificate))
 
 
 class Check(Answer):
@@ -187,7 +187,7 @@ def decide(
     'impossible'
     """
     options = {"hops": hops, "m": m, "n": list(n) or None, **size_options(heads, head_dim, kv_heads, width, bits, message)}
-    return answer("decide", stack, options=options)
+    return run_json("decide", stack, options=options)
 
 
 def map(
@@ -201,7 +201,7 @@ def map(
     bits: int | None = None,
     message: str | None = None,
 ) -> HopMap:
-    """Maps hops against tokens: where a stack is known to solve the task, where it cannot, and where it is unknown.
+    """For each number of hops and each prompt length: where a stack is known to solve the task, where it cannot, and where it is unknown.
 
     >>> hop_map = map("linear full", hops=2)
     >>> [row["hops"] for row in hop_map.rows], hop_map.svg.startswith("<svg")
@@ -212,7 +212,7 @@ def map(
 
     with tempfile.TemporaryDirectory() as folder:
         figure = Path(folder, "map.svg")
-        rows = answer("map", stack, options={**options, "out": figure})
+        rows = run_json("map", stack, options={**options, "out": figure})
         return HopMap(rows, figure.read_text(encoding="utf-8"))
 
 

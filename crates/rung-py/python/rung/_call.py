@@ -32,7 +32,7 @@ def run(*arguments: Any, input: str | bytes | None = None, name: str = "input", 
             callback.end()
 
 
-def answer(*arguments: Any, options: dict[str, Any] | None = None, **keywords: Any) -> Any:
+def run_json(*arguments: Any, options: dict[str, Any] | None = None, **keywords: Any) -> Any:
     """Runs a command with `--json` and returns its answer."""
     return json.loads(run(*arguments, *flags(options or {}), "--json", **keywords))
 

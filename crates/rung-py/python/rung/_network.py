@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Mapping
 
 from . import _native
 from ._bound import Figure, size_options
-from ._call import Progress, answer, progress_option
+from ._call import Progress, run_json, progress_option
 from ._errors import InputError
 from ._task import Task
 
@@ -66,7 +66,7 @@ def construct(
     import tempfile
 
     folder = tempfile.TemporaryDirectory(prefix="rung-")
-    answer("construct", name, options={**options, "out": folder.name})
+    run_json("construct", name, options={**options, "out": folder.name})
     return Network(_native.Network(folder.name), path=Path(folder.name), temporary=folder)
 
 
@@ -74,7 +74,7 @@ class Network:
     """An opened network."""
 
     def __init__(self, network: _native.Network, path: Path, temporary: Any = None) -> None:
-        # `temporary` is a temporary folder that must live as long as the network.
+        # `temporary` is the temporary folder at `path`, if it is one: it is deleted with the network.
         self._network, self._path, self._temporary = network, path, temporary
         self.name: str = network.name
         self.source: str = network.source
@@ -154,7 +154,7 @@ class Network:
         True
         """
         options = {"samples": samples, "exhaustive": exhaustive, "seed": seed, "bits": bits, "find_bits": find_bits}
-        return answer("verify", self._path, options={**options, "threads": threads})
+        return run_json("verify", self._path, options={**options, "threads": threads})
 
     def trace(
         self,
@@ -174,13 +174,13 @@ class Network:
         options = {"instance": instance, "seed": seed, "position": position, "min_weight": min_weight, "max_tokens": max_tokens}
         return Report.from_command("trace", self._path, options=options)
 
-    def analyze(self, instrument: str, *, task: str | None = None, prompts: int | None = None, seed: int | None = None) -> Report:
-        """Runs an analysis: probe, ablate, lens and others; `rung.run("explain")` lists them. Notebooks show the chart.
+    def analyze(self, analysis: str, *, task: str | None = None, prompts: int | None = None, seed: int | None = None) -> Report:
+        """Runs an analysis by its name: probe, ablate, lens and others; `rung.run("explain")` lists them. Notebooks show the chart.
 
         >>> construct("U1", hops=2, m=3, n=[2]).analyze("probe", prompts=100)["name"]
         'U1'
         """
-        return Report.from_command("analyze", instrument, self._path, options={"task": task, "prompts": prompts, "seed": seed})
+        return Report.from_command("analyze", analysis, self._path, options={"task": task, "prompts": prompts, "seed": seed})
 
     def audit(self, **options: Any) -> Audit:
         """The audit of a checkpoint's config."""
@@ -206,7 +206,7 @@ class Report(dict):
 
         with tempfile.TemporaryDirectory() as folder:
             figure = Path(folder, "figure.svg")
-            report = cls(answer(*arguments, options={**options, "svg": figure}, **keywords))
+            report = cls(run_json(*arguments, options={**options, "svg": figure}, **keywords))
             if figure.exists():
                 report.svg = figure.read_text(encoding="utf-8")
         return report

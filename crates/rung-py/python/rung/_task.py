@@ -74,7 +74,7 @@ class Task:
         return batch
 
     def _blank_ids(self, like: Task | None) -> list[tuple[int, int]]:
-        """For each field the id that means "nothing", in this task and in a larger one."""
+        """For each field its blank (the id for tokens that do not use the field) in this task and in a larger one; -1 if it has none."""
         if like is None:
             return []
         if list(self.fields) != list(like.fields) or any(self.fields[name] > like.fields[name] for name in self.fields):
@@ -167,18 +167,18 @@ class TaskDataset:
             raise InputError(f"batch: found {batch} prompts and {batches} batches, expected at least 1 and 0")
         self.task, self.seed, self.batch, self.batches = Task(spec), _check_range("seed", seed, 64), _check_range("batch", batch, 64), batches
 
-    def __getitem__(self, number: int) -> dict[str, np.ndarray]:
+    def __getitem__(self, index: int) -> dict[str, np.ndarray]:
         """The batch of an index, from 0."""
-        if number < 0 or (self.batches is not None and number >= self.batches):
-            raise IndexError(number)
+        if index < 0 or (self.batches is not None and index >= self.batches):
+            raise IndexError(index)
         # Random stream 0 is that of `sample`; a dataset uses the others.
-        return self.task._batch(self.task._task.sample(self.batch, self.seed, number + 1))._asdict()
+        return self.task._batch(self.task._task.sample(self.batch, self.seed, index + 1))._asdict()
 
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
-        number, worker_count = self._worker()
-        while self.batches is None or number < self.batches:
-            yield self[number]
-            number += worker_count
+        index, worker_count = self._worker()
+        while self.batches is None or index < self.batches:
+            yield self[index]
+            index += worker_count
 
     def _worker(self) -> tuple[int, int]:
         """Index of this worker and number of workers."""

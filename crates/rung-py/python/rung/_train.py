@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterable
 
-from ._call import Progress, answer, progress_option
+from ._call import Progress, run_json, progress_option
 from ._errors import InputError
 from ._network import Network, load
 
@@ -47,7 +47,7 @@ def train(
     options = {"config": None if text is None else "-", "stack": stack, "task": task, "out": out, "resume": resume, "seed": seed}
     options |= {"steps": steps, "batch": batch, "rate": rate, "threads": threads, "set": set}
     try:
-        result = answer("train", options=options, input=text, name="config", progress=progress_option(progress))
+        result = run_json("train", options=options, input=text, name="config", progress=progress_option(progress))
     except KeyboardInterrupt:
         directory = resume or out or "runs/ID"
         raise KeyboardInterrupt(f"a checkpoint was written; rung.train(resume={str(directory)!r}) resumes it") from None
@@ -78,7 +78,7 @@ def sweep(
     """
     options = {"out": out, "threads": threads, "shard": shard, "on": on, **options}
     try:
-        result = answer("sweep", "-", options=options, input=_config_text(config), name="sweep", progress=progress_option(progress))
+        result = run_json("sweep", "-", options=options, input=_config_text(config), name="sweep", progress=progress_option(progress))
     except KeyboardInterrupt:
         raise KeyboardInterrupt("checkpoints were written; the same call resumes them") from None
     if result.get("failed"):
@@ -95,7 +95,7 @@ def runs(directory: str | os.PathLike[str] = "runs", *, where: Iterable[str] = (
     ...     runs(folder)
     []
     """
-    return Records(answer("runs", directory, *(f"--where={condition}" for condition in where)))
+    return Records(run_json("runs", directory, *(f"--where={condition}" for condition in where)))
 
 
 class Records(list):

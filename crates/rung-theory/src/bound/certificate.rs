@@ -8,8 +8,8 @@
 //!
 //! Numbers are decimal strings without sign, leading zeros or exponent, because they exceed every integer type. `theorem` names
 //! a theorem of the checker and decides which fields are required in addition to the common ones (`case` to `n` and
-//! `tokens_per`); without it the certificate uses Theorem 0. `beside_bits` (bits of mixers in parallel with the first full layer)
-//! and `embedding` (`{"hops": 2, "middle": 1}`) are optional. `stack` and `conventions` say which stack the certificate is about;
+//! `tokens_per`); without it the certificate uses Theorem 0. `beside_bits` ([`Certificate::fixed_bits`]) and `embedding`
+//! ([`InnerInstance`], `{"hops": 2, "middle": 1}`) are optional. `stack` and `conventions` say which stack the certificate is about;
 //! the checker never sees them, but [`matches_named_stack`] compares them with the numbers, and a proof that needs w-major tables
 //! must say so in `conventions.table_order`. A test vector may have `accept` and `why`. Unknown fields, duplicate fields
 //! and values of the wrong type are errors at every depth: a parser that skips unknown fields would accept a proof with a typo.
@@ -90,7 +90,7 @@ pub fn read(text: &str) -> Result<Certificate, CertificateError> {
         hops: parse_integer("hops", fields.get("hops")?, MAX_HOPS as u64)? as usize,
         message_bits: fields.number("message_bits")?,
         state_bits: fields.numbers("state_bits")?,
-        parallel_bits: fields
+        fixed_bits: fields
             .0
             .get("beside_bits")
             .map_or(Ok(BigUint::ZERO), |value| parse_decimal("beside_bits", value))?,
@@ -98,7 +98,7 @@ pub fn read(text: &str) -> Result<Certificate, CertificateError> {
         n: fields.numbers("n")?,
         token_counts: fields.token_counts()?,
         theorem: fields.theorem(theorem)?,
-        embedding: fields.embedding()?,
+        inner_instance: fields.inner_instance()?,
     };
     if certificate.needs_w_major() && !conventions.w_major {
         return Err(CertificateError::TableOrder);
@@ -201,7 +201,7 @@ impl Fields {
         self.numbers(name)?.try_into().map_err(|_| wrong(name, &self.0[name], expected))
     }
 
-    fn embedding(&self) -> Result<Option<InnerInstance>, CertificateError> {
+    fn inner_instance(&self) -> Result<Option<InnerInstance>, CertificateError> {
         let Some(value) = self.0.get("embedding") else { return Ok(None) };
         let Value::Object(entries) = value else { return Err(wrong("embedding", value, "an object")) };
         if let Some(name) = entries.keys().find(|name| !["hops", "middle"].contains(&name.as_str())) {
@@ -294,7 +294,7 @@ pub fn write(certificate: &Certificate, stack: &str, conventions: &Value) -> Val
         "hops": certificate.hops,
         "message_bits": certificate.message_bits.to_string(),
         "state_bits": decimals(&certificate.state_bits),
-        "beside_bits": certificate.parallel_bits.to_string(),
+        "beside_bits": certificate.fixed_bits.to_string(),
         "m": certificate.m.to_string(),
         "n": decimals(&certificate.n),
         "tokens_per": token_counts,
@@ -317,7 +317,7 @@ pub fn write(certificate: &Certificate, stack: &str, conventions: &Value) -> Val
         object["x"] = json!(decimals(x));
         object["sigma"] = json!([sigma.to_string()]);
     }
-    if let Some(InnerInstance { hops, middle }) = certificate.embedding {
+    if let Some(InnerInstance { hops, middle }) = certificate.inner_instance {
         object["embedding"] = json!({"hops": hops, "middle": middle});
     }
     object["stack"] = json!(stack);

@@ -108,7 +108,7 @@ impl Claim {
 
 /// The evidence for the theorem that the certificate uses.
 fn theorem_basis(certificate: &Certificate) -> Basis {
-    let hops = certificate.embedding.map_or(certificate.hops, |inner| inner.hops);
+    let hops = certificate.inner_instance.map_or(certificate.hops, |inner| inner.hops);
     let (section, mut lemmas, missing) = match &certificate.theorem {
         Theorem::State => ("Theorem S: no full layer", vec![lemma("state_only", "StateOnly.v")], None),
         Theorem::Entropy => (
@@ -144,7 +144,7 @@ fn theorem_basis(certificate: &Certificate) -> Basis {
             None,
         ),
     };
-    if certificate.embedding.is_some() {
+    if certificate.inner_instance.is_some() {
         lemmas.push(lemma("inner_solves", "Embedding.v"));
     }
     if missing.is_none() {

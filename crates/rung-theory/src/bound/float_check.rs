@@ -72,7 +72,7 @@ pub(super) struct FloatCheck<'a> {
     setting: &'a SearchSetting<'a>,
     message_bits: f64,
     state_bits: Vec<f64>,
-    parallel_bits: f64,
+    fixed_bits: f64,
     /// Tokens of an entry, of the start value and of the query.
     token_counts: [f64; 3],
     /// log2 of factorials up to 4000, for the tails of small draws.
@@ -90,7 +90,7 @@ impl<'a> FloatCheck<'a> {
             setting,
             message_bits: log2(&input.message_bits),
             state_bits: input.state_bits.iter().map(log2).collect(),
-            parallel_bits: log2(&input.parallel_bits),
+            fixed_bits: log2(&input.fixed_bits),
             token_counts: input.log2_token_counts(),
             factorials,
         }
@@ -137,8 +137,7 @@ impl<'a> FloatCheck<'a> {
         let product: f64 = sizes.live.iter().sum();
         let pairs = sizes.x[0] + product - sizes.k.iter().sum::<f64>();
         let queries = b + tw + product - sizes.k[1..].iter().sum::<f64>();
-        let mut independent =
-            log_add(self.parallel_bits, if case == ProofCase::OneLayerFewer { s[0] } else { queries });
+        let mut independent = log_add(self.fixed_bits, if case == ProofCase::OneLayerFewer { s[0] } else { queries });
         let mut joint = f64::NEG_INFINITY;
         let mut reachable = sizes.x[0];
         let mut frozen_players = usize::from(case == ProofCase::OneLayerFewer);

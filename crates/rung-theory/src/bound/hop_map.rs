@@ -1,8 +1,8 @@
 //! The hop map of a stack: which prompt lengths are solved, impossible or unknown, for every number of hops.
 //!
-//! *Solved for all tables up to n tokens*: a construction fits the stack for tables of every shape. *Impossible for some
-//! tables from n tokens on*: a certificate was found. Lengths between the two are unknown. Some shapes of tables
-//! are easier than others, and a stack may solve them at larger lengths: *solved for some tables up to n* is shown separately and
+//! *Solved for all tables up to T tokens*: a construction fits the stack for tables of every shape. *Impossible for some
+//! tables from T tokens on*: a certificate was found. Lengths between the two are unknown. Some shapes of tables
+//! are easier than others, and a stack may solve them at larger lengths: *solved for some tables up to T tokens* is shown separately and
 //! does not contradict an impossibility, which is about other tables of the same length.
 
 use num_bigint::BigUint;
@@ -20,11 +20,11 @@ pub struct HopMapRow {
     /// Number of hops.
     pub hops: usize,
     /// The longest prompts for which all tables are solved.
-    pub solved_all: Option<SolvedLength>,
-    /// The longest prompts for which some tables are solved, if clearly longer.
-    pub solved_some: Option<SolvedLength>,
+    pub longest_with_all_tables_solved: Option<SolvedLength>,
+    /// The longest prompts for which some tables are solved, if they are more than 16 times longer.
+    pub longest_with_some_tables_solved: Option<SolvedLength>,
     /// The smallest certificate found: some tables of its size are impossible.
-    pub impossible: Option<CheckedCertificate>,
+    pub impossibility_certificate: Option<CheckedCertificate>,
 }
 
 /// The longest prompts that a construction solves.
@@ -36,16 +36,21 @@ pub struct SolvedLength {
     pub construction: &'static str,
 }
 
+/// Prompts for which only some tables are solved are shown from this gap on: 2^4 times the length for which all tables are.
+const MIN_LOG2_GAP: f64 = 4.0;
+
 /// The row of the map for one number of hops.
 pub fn hop_map_row(bounds: &StackBounds<'_>, hops: usize) -> HopMapRow {
     let (plan, capacity) = (bounds.plan(), bounds.capacity());
-    let solved_all = solved_all(plan, capacity, hops);
-    let clearly_longer = |some: &SolvedLength| solved_all.is_none_or(|all| some.log2_tokens > all.log2_tokens + 4.0);
+    let longest_with_all = find_longest_with_all_tables_solved(plan, capacity, hops);
+    let is_much_longer =
+        |some: &SolvedLength| longest_with_all.is_none_or(|all| some.log2_tokens > all.log2_tokens + MIN_LOG2_GAP);
     HopMapRow {
         hops,
-        solved_all,
-        solved_some: solved_some(plan, capacity, hops).filter(clearly_longer),
-        impossible: bounds.lower_bound(hops).into_certificate(),
+        longest_with_all_tables_solved: longest_with_all,
+        longest_with_some_tables_solved: find_longest_with_some_tables_solved(plan, capacity, hops)
+            .filter(is_much_longer),
+        impossibility_certificate: bounds.lower_bound(hops).into_certificate(),
     }
 }
 
@@ -64,13 +69,13 @@ fn largest_success<T>(find: impl Fn(u64) -> Option<T>) -> Option<(u64, T)> {
 }
 
 /// The longest prompts, as a power of two, for which all tables are solved.
-fn solved_all(plan: &Plan, capacity: &Capacity, hops: usize) -> Option<SolvedLength> {
+fn find_longest_with_all_tables_solved(plan: &Plan, capacity: &Capacity, hops: usize) -> Option<SolvedLength> {
     let longest = largest_success(|k| construction::solves_all(plan, capacity, hops, k));
     longest.map(|(k, construction)| SolvedLength { log2_tokens: k as f64, construction: construction.name })
 }
 
-/// The longest prompt of a family of easy tables, m = 2^k and n = (1, .., 1, 3), that is solved.
-fn solved_some(plan: &Plan, capacity: &Capacity, hops: usize) -> Option<SolvedLength> {
+/// The longest prompt of a family of easy tables that is solved: m = 2^k, and the ratios n_e of table sizes are (1, .., 1, 3).
+fn find_longest_with_some_tables_solved(plan: &Plan, capacity: &Capacity, hops: usize) -> Option<SolvedLength> {
     let longest = largest_success(|k| {
         let n = (1..hops).map(|e| BigUint::from(if e + 1 == hops { 3_u8 } else { 1 }));
         let tables = TableSizes::new(hops, BigUint::from(1_u8) << k, n.collect()).ok()?;

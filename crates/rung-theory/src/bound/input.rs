@@ -3,21 +3,22 @@
 //! A stack with F full layers and a task of L hops falls under one of the two cases of the theorems, or under neither:
 //!
 //! - F <= L-1: case 1. If F < L-1, full layers that do nothing are added at the end: a task that is impossible for the longer
-//!   stack is impossible for the shorter one. A stack without full layers only has its state.
+//!   stack is impossible for the shorter one. For a stack without full layers the bound follows from its state bits alone.
 //! - F = L and no state before the first full layer or right after it: case 0.
 //! - otherwise L <= F + c - 1 (c is 1 if a bounded-state layer adds the extra hop, see [`Capacity`]), and a construction
 //!   solves it at every size that fits its heads.
 //!
 //! A cache in block 0 or 1 that keeps only the first tokens ([`crate::stack::Forwarding::FirstTokens`]) never holds the start value.
 //! Once it is full, which must happen within the table z_L, its content depends on z_L only and does not change any more: in case 0
-//! its bits are fixed once, at the start of the proof, like those of mixers in parallel with layer 1.
+//! its bits are fixed once, at the start of the proof, like those of mixers in parallel with the first full layer
+//! ([`BoundInput::fixed_bits`]).
 //!
 //! If F < L-1 (or F < L in case 0), a task of fewer hops is impossible already. It is one of
 //! [`BoundInput::inputs_with_fewer_hops`], since the tables of L hops contain it.
 //!
-//! Mixers in parallel with attention in layer t >= 2 count in the block before their layer (case 1) or after it (case 0, where
-//! the block before layer 2 must be empty). Those of layer 1 are [`BoundInput::parallel_bits`]. The letters are those of
-//! `docs/proof.md`.
+//! Mixers in parallel with the t-th full layer, t >= 2, count in the block before that layer (case 1) or after it (case 0, where
+//! the block between the first and the second full layer must be empty). The letters are those of `docs/proof.md`, where t also counts
+//! full layers from 1.
 
 use num_bigint::BigUint;
 
@@ -37,10 +38,12 @@ pub struct BoundInput {
     pub state_bits: Vec<BigUint>,
     /// Tokens of an entry, of z_0 and of w.
     pub token_counts: TokenCounts,
-    /// Bits of mixers in parallel with the first full layer and, in case 0, of caches that drop the start value.
-    pub parallel_bits: BigUint,
-    /// The least number of entries of z_L for which caches that drop the start value are full at its end.
-    pub min_last_table_entries: BigUint,
+    /// S_1: bits that are fixed once, at the start of the proof: those of mixers in parallel with the first full layer and, in case 0,
+    /// of caches that keep only the first tokens.
+    pub fixed_bits: BigUint,
+    /// Entries that z_L, the first table in the prompt, must have so that caches that keep only the first tokens are full when it
+    /// ends; 0 if there is no such cache.
+    pub min_first_listed_table_entries: BigUint,
     /// Whether tables list w as the major index, so that constant rows can come before varying ones.
     pub w_major: bool,
     /// The same stack with fewer hops, if those are impossible too.
@@ -73,26 +76,30 @@ impl BoundInput {
         let message_bits = capacity.message_bits.max(1);
         let mut state_bits = capacity.state_bits();
         let block_offset = usize::from(case == ProofCase::AsManyLayers);
-        for (layer, bits) in capacity.parallel_bits.iter().enumerate().skip(1) {
-            state_bits[layer + block_offset] += bits;
+        for (full_index, bits) in capacity.parallel_bits.iter().enumerate().skip(1) {
+            state_bits[full_index + block_offset] += bits;
         }
         if case == ProofCase::OneLayerFewer && capacity.full_layers > 0 {
             state_bits.resize(hops, 0);
         }
-        let mut parallel_bits = capacity.parallel_bits.first().copied().unwrap_or_default();
-        let mut min_last_table_entries = 0;
+        let mut fixed_bits = capacity.parallel_bits.first().copied().unwrap_or_default();
+        let mut min_first_listed_table_entries = 0;
         if case == ProofCase::AsManyLayers {
             for (bits, block) in state_bits.iter_mut().zip(capacity.blocks.iter().take(2)) {
-                *bits -= block.prefix_cache_bits;
-                parallel_bits += block.prefix_cache_bits;
-                min_last_table_entries = min_last_table_entries.max(block.prefix_cache_tokens);
+                *bits -= block.first_tokens_cache_bits;
+                fixed_bits += block.first_tokens_cache_bits;
+                min_first_listed_table_entries = min_first_listed_table_entries.max(block.first_tokens_cache_length);
             }
         }
         let input = Self::new(case, hops, message_bits, &state_bits, token_counts.clone());
-        Self { parallel_bits: parallel_bits.into(), min_last_table_entries: min_last_table_entries.into(), ..input }
+        Self {
+            fixed_bits: fixed_bits.into(),
+            min_first_listed_table_entries: min_first_listed_table_entries.into(),
+            ..input
+        }
     }
 
-    /// An input from explicit bit counts, without parallel mixers.
+    /// An input from explicit bit counts, without mixers in parallel with the first full layer.
     pub fn new(
         case: ProofCase,
         hops: usize,
@@ -106,8 +113,8 @@ impl BoundInput {
             message_bits: message_bits.into(),
             state_bits: state_bits.iter().map(|&bits| bits.into()).collect(),
             token_counts,
-            parallel_bits: BigUint::ZERO,
-            min_last_table_entries: BigUint::ZERO,
+            fixed_bits: BigUint::ZERO,
+            min_first_listed_table_entries: BigUint::ZERO,
             w_major: false,
             inputs_with_fewer_hops: Vec::new(),
         }
@@ -128,9 +135,9 @@ impl BoundInput {
 
     /// Whether a certificate holds for stacks with at least this one's bits, for these hops or fewer.
     pub fn is_covered_by(&self, certificate: &Certificate) -> bool {
-        let hops = certificate.embedding.map_or(certificate.hops, |inner| inner.hops);
+        let hops = certificate.inner_instance.map_or(certificate.hops, |inner_instance| inner_instance.hops);
         self.is_directly_covered(certificate, hops)
-            || self.inputs_with_fewer_hops.iter().any(|inner| inner.is_covered_by(certificate))
+            || self.inputs_with_fewer_hops.iter().any(|with_fewer_hops| with_fewer_hops.is_covered_by(certificate))
     }
 
     /// As [`is_covered_by`](Self::is_covered_by), for exactly these hops.
@@ -142,8 +149,8 @@ impl BoundInput {
             (_, ProofCase::AsManyLayers) => own.len() == certified.len(),
         };
         layers_match
-            && self.parallel_bits <= certificate.parallel_bits
-            && &certificate.m * product(&certificate.n) >= self.min_last_table_entries
+            && self.fixed_bits <= certificate.fixed_bits
+            && &certificate.m * product(&certificate.n) >= self.min_first_listed_table_entries
             && (self.case, self.hops) == (certificate.case, hops)
             && self.message_bits <= certificate.message_bits
             && own.iter().zip(certified).all(|(own, certified)| own <= certified)
@@ -187,7 +194,7 @@ mod tests {
         let summary = |text: &str, hops| {
             let input = input(text, hops)?;
             let bits: Vec<u64> = input.state_bits.iter().map(to_u64).collect();
-            Some((input.case.number(), to_u64(&input.message_bits), bits, to_u64(&input.parallel_bits)))
+            Some((input.case.number(), to_u64(&input.message_bits), bits, to_u64(&input.fixed_bits)))
         };
         assert_eq!(summary("linear full linear", 2), Some((1, 32, vec![80, 80], 0)));
         assert_eq!(summary("linear full linear", 4), Some((1, 32, vec![80, 80, 0, 0], 0)));

@@ -1,7 +1,8 @@
 //! The prompt lengths from which the published bounds apply, for comparison with ours.
 //!
 //! # Claim
-//! With K = (H d p L)^8 * 8^(2 L^2), m = K^(1 + 8^0 + .. + 8^(L-1)) and n_l = K^(4 * 8^(L-l-1)), L full layers do not solve
+//! H is the number of heads, d the width of a head, p the bits per number, L the number of hops and n that of tokens. With
+//! K = (H d p L)^8 * 8^(2 L^2), m = K^(1 + 8^0 + .. + 8^(L-1)) and n_l = K^(4 * 8^(L-l-1)), L full layers do not solve
 //! L-step function composition. Stated in closed form: they fail when H d p <= n^(2^(-4L)); and with L-1 full layers and up
 //! to 2^(3 L^2) linear ones per block, when H d p <= n^(2^(-4L-2)).
 //!
@@ -16,7 +17,7 @@
 
 use super::checker::ProofCase;
 
-/// log2 of the tokens from which the published proof applies, with the parameters that the papers choose.
+/// log2 of the tokens from which the published proof applies, with the parameters that the papers choose; `heads_dim_bits` is H d p.
 pub fn published_log2_tokens(heads_dim_bits: u128, hops: usize) -> f64 {
     let real_hops = hops as f64;
     let log_k = 8.0 * ((heads_dim_bits as f64).log2() + real_hops.log2()) + 3.0 * 2.0 * real_hops * real_hops;

@@ -40,7 +40,7 @@ pub struct CertifiedRow {
     pub log2_tokens: Option<f64>,
 }
 
-/// Stacks for models of real size, with hops: one without a full layer, two with one, two with two full layers only.
+/// Stacks for models of real size, with hops: one without a full layer, two with one, and one of two full layers alone.
 const REAL_STACKS: &[(&str, usize)] =
     &[("gdn*24", 1), ("linear*3 full", 2), ("window{size=128} full", 2), ("full full", 2)];
 const REAL_SIZES: &[ModelSizes] = &[(8, 64, 8), (8, 64, 16), (16, 128, 16), (32, 128, 16)];

@@ -147,7 +147,7 @@ pub(super) struct Relaxation<'a> {
     pub(super) indices: VariableIndices,
     message_bits: f64,
     state_bits: Vec<f64>,
-    parallel_bits: f64,
+    fixed_bits: f64,
     /// Tokens of an entry, of the start value and of the query.
     token_counts: [f64; 3],
 }
@@ -160,7 +160,7 @@ impl<'a> Relaxation<'a> {
             indices: VariableIndices { hops: input.hops, fixed_tables, partly_live },
             message_bits: log2(&input.message_bits),
             state_bits: input.state_bits.iter().map(log2).collect(),
-            parallel_bits: log2(&input.parallel_bits),
+            fixed_bits: log2(&input.fixed_bits),
             token_counts: input.log2_token_counts(),
             setting,
         }
@@ -246,13 +246,13 @@ impl<'a> Relaxation<'a> {
     /// The terms of P before the first step.
     fn initial_bits(&self) -> Vec<Linear> {
         let (indices, hops) = (&self.indices, self.setting.input.hops);
-        let parallel = Self::constant(self.parallel_bits);
+        let fixed = Self::constant(self.fixed_bits);
         if self.case() == ProofCase::OneLayerFewer {
-            return Self::constant(self.state_bits[0]).into_iter().chain(parallel).collect();
+            return Self::constant(self.state_bits[0]).into_iter().chain(fixed).collect();
         }
         let classes = (1..hops - 1).fold(Linear::default(), |sum, i| sum.plus(&indices.k(i)));
         let queries = (1..hops).fold(Linear::constant(self.token_counts[2]), |sum, i| sum.plus(&indices.live(i)));
-        std::iter::once(self.times_message(&queries.minus(&classes))).chain(parallel).collect()
+        std::iter::once(self.times_message(&queries.minus(&classes))).chain(fixed).collect()
     }
 
     /// The tail inequality of step e as an expression that must be negative.
@@ -319,7 +319,7 @@ impl<'a> Relaxation<'a> {
         let mut domain: Vec<Linear> =
             free_variables.iter().map(|&v| tolerance.clone().minus(&Linear::variable(v))).collect();
         // No useful point exceeds this; without an upper limit the solver may return an absurdly large feasible point.
-        let largest_state = self.state_bits.iter().chain([&self.parallel_bits]).copied().fold(0.0, f64::max);
+        let largest_state = self.state_bits.iter().chain([&self.fixed_bits]).copied().fold(0.0, f64::max);
         let limit = 2.0 * (hops + 1) as f64 * (self.message_bits + largest_state + 20.0);
         let sizes = free_variables.into_iter().chain(indices.fixed_tables.is_none().then_some(0));
         domain.extend(sizes.map(|v| Linear::variable(v).plus(&Linear::constant(-limit))));

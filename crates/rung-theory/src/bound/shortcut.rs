@@ -10,7 +10,7 @@
 //! - S4, speculation: B >= V_{a+1} + N_a V_{a+2} advances w by two hops in one layer; B >= (m+1) ceil(log m) sends all of z_1 with z_0.
 //! - S5, candidates: s_0 >= m ceil(log ceil(m/q)) + ceil(log m) and B >= q V_2 + V_1 for some q: the first full layer yields i_2.
 //! - S6, candidates and rows (two hops, one full layer): block 0 narrows z_1 down as in S5 for a of its arguments; the entries of the
-//!   others prefetch the next entry (n_1 V_2 <= B), and block 1 passes on their rows: s_0 >= a ceil(log ceil(m/q)) + ceil(log m),
+//!   other arguments look up their rows of z_2 themselves (n_1 V_2 <= B), and block 1 passes those rows on: s_0 >= a ceil(log ceil(m/q)) + ceil(log m),
 //!   B >= q V_2 + V_1, s_1 >= (m - a) n_1 V_2 + 2 V_2.
 //! - S7, a state used twice (two hops, one full layer): up to the start of z_1 the state holds h rows of z_2; at the end of z_1 it
 //!   holds, for every argument, the group of candidates that its value belongs to: s_0 >= max(h n_1 V_2, m ceil(log(1 + ceil((m-h)/q)))) +
@@ -49,8 +49,8 @@ pub fn find_steps(capacity: &Capacity, tables: &TableSizes) -> Option<Vec<Step>>
     let hops = tables.hops();
     let mut search = ShortcutSearch { tables, message_bits: capacity.message_bits.into(), paths: vec![None; hops + 2] };
     search.paths[0] = Some(Vec::new());
-    // A cache of first tokens that is full at the end of z_L holds nothing of the other tables.
-    let is_full = |block: &LayerBlock| *tables.size(hops - 1) >= BigUint::from(block.prefix_cache_tokens);
+    // A cache that keeps only the first tokens and is full at the end of z_L holds nothing of the other tables.
+    let is_full = |block: &LayerBlock| *tables.size(hops - 1) >= BigUint::from(block.first_tokens_cache_length);
     let usable_bits = |block: &LayerBlock| if is_full(block) { block.forwarding_bits() } else { block.state_bits };
     for (e, block) in capacity.blocks.iter().enumerate() {
         if e > 0 {

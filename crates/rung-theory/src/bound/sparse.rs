@@ -2,8 +2,8 @@
 //!
 //! # Claim
 //! A layer that summarises each block of B tokens in `bits` bits, picks k blocks per query by looking at the summaries, and
-//! then reads those blocks and its own, cannot solve 2-Sum on values modulo M if some u <= M has more than 2^bits contents,
-//! `sum_{i<=B} C(u,i) - [u = M] > 2^bits`, and `J (M - u + 1) > k M`, J being the number of other blocks.
+//! then reads those blocks and its own, cannot solve 2-Sum on values modulo M if for some u <= M a block has more than 2^bits
+//! possible contents (sets of at most B of u values), `sum_{i<=B} C(u,i) - [u = M] > 2^bits`, and `J (M - u + 1) > k M`, J being the number of other blocks.
 //!
 //! Why: among the contents drawn from any u values two share a summary, so a block is *blind* to at least M - u + 1 values v:
 //! two contents, one with v and one without, have the same summary. Then some v has more than k blind blocks. Fill those with the
@@ -45,7 +45,7 @@ pub struct BlockSparseInstance {
 pub struct SparseVerdict {
     /// Whether the instance is proved impossible; if not, the bound says nothing.
     pub impossible: bool,
-    /// The u of the claim, if one exists within M.
+    /// The smallest u of the claim for which a block has too many contents, if one exists within M.
     pub universe: Option<u64>,
     /// The summary bits below which the instance is impossible; none if the bound applies at no size.
     pub needed_bits: Option<u64>,

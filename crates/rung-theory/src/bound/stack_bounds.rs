@@ -1,7 +1,7 @@
 //! The bounds of one stack: the entry point for `rung bound`, `decide`, `check`, `map`, the audit and the report.
 //!
-//! All of them respect one limit here: a log-linear state is counted for prompts of at most 2^k tokens, so no claim is made
-//! about longer prompts.
+//! All of them respect one limit here: the size of a log-linear state (a mixer such as `loglinear-gdn`) is counted for prompts of at most 2^k
+//! tokens, so no claim is made about longer prompts.
 //!
 //! ```
 //! use rung_theory::bound::stack_bounds::StackBounds;
@@ -104,7 +104,7 @@ impl LowerBound {
     }
 }
 
-/// Whether a prompt of this many tokens is shorter than 2^log2_context.
+/// Whether a prompt of this many tokens is within a context of 2^`log2_context`; one of exactly that length counts as too long.
 fn fits_context(tokens: &BigUint, log2_context: u64) -> bool {
     tokens.bits() <= log2_context
 }

@@ -80,8 +80,10 @@ impl CheckAnswer {
             let section = Claim::OutOfReach.basis(certificate).section;
             result["rests_on"] = json!({"file": "docs/proof.md", "section": section});
         } else {
-            result["explanation"] =
-                sentences.iter().map(|(claim, sentence)| explanation(sentence, &claim.basis(certificate))).collect();
+            result["explanation"] = sentences
+                .iter()
+                .map(|(claim, sentence)| explanation_json(sentence, &claim.basis(certificate)))
+                .collect();
         }
         result["inequalities"] = inequalities(certificate).iter().map(inequality_json).collect();
         result
@@ -90,13 +92,16 @@ impl CheckAnswer {
     /// The claims of an accepted certificate; empty for any other.
     pub fn sentences(&self) -> Vec<(Claim, String)> {
         let Self::Accepted { certificate, accepted, stack_verified } = self else { return Vec::new() };
-        let states: Vec<String> = certificate.state_bits.iter().map(brief).collect();
+        let states: Vec<String> = certificate.state_bits.iter().map(format_large_integer).collect();
         let hops = if certificate.hops == 1 { "1 hop is".to_owned() } else { format!("{} hops are", certificate.hops) };
         let full = certificate.state_bits.len() - 1;
         let layers = if full == 1 { "layer" } else { "layers" };
-        let bits = brief(&certificate.message_bits);
+        let bits = format_large_integer(&certificate.message_bits);
         let mut sentences = vec![
-            (Claim::OutOfReach, format!("{hops} out of reach for prompts of {} tokens", brief(&accepted.tokens))),
+            (
+                Claim::OutOfReach,
+                format!("{hops} out of reach for prompts of {} tokens", format_large_integer(&accepted.tokens)),
+            ),
             (Claim::Messages, format!("of any stack with {full} full {layers}, messages of at most {bits} bits")),
             (Claim::States, format!("and states of at most {} bits between them", states.join(" | "))),
             (Claim::Inequalities, format!("by theorem `{}`", certificate.theorem.name())),
@@ -123,7 +128,7 @@ impl CheckAnswer {
     }
 }
 
-fn explanation(sentence: &str, basis: &Basis) -> Value {
+fn explanation_json(sentence: &str, basis: &Basis) -> Value {
     let lemmas: Vec<Value> =
         basis.lemmas.iter().map(|lemma| json!({"name": lemma.name, "file": format!("proof/{}", lemma.file)})).collect();
     json!({
@@ -153,7 +158,7 @@ fn inequality_line(inequality: &Inequality) -> String {
     let [left, relation, right] = &inequality.formula;
     let format_side = |value: &BigUint| {
         let integer = value >> FRACTION_BITS;
-        if integer.bits() > 59 { brief(&integer) } else { with_commas(&truncated_decimal(value)) }
+        if integer.bits() > 59 { format_large_integer(&integer) } else { with_commas(&truncated_decimal(value)) }
     };
     let value = inequality.left.as_ref().map_or_else(|| "without limit".to_owned(), format_side);
     let holds = if inequality.holds { "holds" } else { "fails" };
@@ -182,7 +187,7 @@ fn with_commas(number: &str) -> String {
 }
 
 /// A readable number: with commas, or if it is long its first digits, their count, and the power of two.
-pub fn brief(number: &BigUint) -> String {
+pub fn format_large_integer(number: &BigUint) -> String {
     let digits = number.to_string();
     if digits.len() <= 18 {
         return with_commas(&digits);
@@ -201,6 +206,6 @@ mod tests {
         assert_eq!(truncated_decimal(&scaled), "1234567.999");
         assert_eq!(with_commas(&truncated_decimal(&scaled)), "1,234,567.999");
         assert_eq!(truncated_decimal(&BigUint::ZERO), "0.000");
-        assert_eq!(brief(&BigUint::from(1_234_567_u32)), "1,234,567");
+        assert_eq!(format_large_integer(&BigUint::from(1_234_567_u32)), "1,234,567");
     }
 }

@@ -4,7 +4,7 @@
 
 mod check;
 
-pub use check::{CheckAnswer, brief, check_certificate};
+pub use check::{CheckAnswer, check_certificate, format_large_integer};
 use serde_json::{Value, json};
 
 use crate::bound::certificate;
@@ -48,12 +48,12 @@ pub fn capacity(stack: &str, plan: &Plan, defaults: &Defaults, convention: Messa
 pub fn hop_map_row(row: &HopMapRow) -> Value {
     json!({
         "hops": row.hops,
-        "solved_all_up_to_log2_tokens": row.solved_all.map(|solved| solved.log2_tokens),
-        "construction": row.solved_all.map(|solved| solved.construction),
-        "solved_some_up_to_log2_tokens": row.solved_some.map(|solved| solved.log2_tokens),
-        "construction_of_some": row.solved_some.map(|solved| solved.construction),
-        "impossible_some_from_log2_tokens": row.impossible.as_ref().map(CheckedCertificate::log2_tokens),
-        "trivial": row.impossible.as_ref().map(|checked| checked.accepted.trivial),
+        "solved_all_up_to_log2_tokens": row.longest_with_all_tables_solved.map(|solved| solved.log2_tokens),
+        "construction": row.longest_with_all_tables_solved.map(|solved| solved.construction),
+        "solved_some_up_to_log2_tokens": row.longest_with_some_tables_solved.map(|solved| solved.log2_tokens),
+        "construction_of_some": row.longest_with_some_tables_solved.map(|solved| solved.construction),
+        "impossible_some_from_log2_tokens": row.impossibility_certificate.as_ref().map(CheckedCertificate::log2_tokens),
+        "trivial": row.impossibility_certificate.as_ref().map(|checked| checked.accepted.trivial),
     })
 }
 

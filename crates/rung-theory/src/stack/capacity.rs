@@ -33,15 +33,15 @@ pub struct LayerBlock {
     /// State bits that these layers pass from one token to the next.
     pub state_bits: u128,
     /// Of those, the bits of layers that keep only the first tokens, never the start value; see [`Forwarding::FirstTokens`].
-    pub prefix_cache_bits: u128,
-    /// The number of first tokens that those layers keep, at most.
-    pub prefix_cache_tokens: u128,
+    pub first_tokens_cache_bits: u128,
+    /// The largest number of first tokens that one of those layers keeps.
+    pub first_tokens_cache_length: u128,
 }
 
 impl LayerBlock {
     /// Bits of layers that may forward the start value.
     pub fn forwarding_bits(&self) -> u128 {
-        self.state_bits - self.prefix_cache_bits
+        self.state_bits - self.first_tokens_cache_bits
     }
 }
 
@@ -84,9 +84,9 @@ impl Plan {
             if bits > 0 {
                 block.layers.push(index);
                 block.state_bits += bits;
-                if let Some(tokens) = prefix_cache_size(layer) {
-                    block.prefix_cache_bits += bits;
-                    block.prefix_cache_tokens = block.prefix_cache_tokens.max(tokens);
+                if let Some(tokens) = first_tokens_kept(layer) {
+                    block.first_tokens_cache_bits += bits;
+                    block.first_tokens_cache_length = block.first_tokens_cache_length.max(tokens);
                 }
             }
             if layer.is_full() {
@@ -95,7 +95,7 @@ impl Plan {
             }
         }
         let full_layers = parallel_bits.len();
-        let may_forward = |index: &usize| prefix_cache_size(&self.layers[*index]).is_none();
+        let may_forward = |index: &usize| first_tokens_kept(&self.layers[*index]).is_none();
         let extra_hop_layers: Vec<usize> =
             blocks.iter().take(2).flat_map(|block| block.layers.iter().copied()).filter(may_forward).collect();
         let extra_hop = !extra_hop_layers.is_empty();
@@ -154,7 +154,7 @@ fn common_kind<'a>(layers: impl Iterator<Item = &'a Layer>) -> &'static str {
 }
 
 /// The number of first tokens that a bounded-state layer keeps, if all of its mixers with a state keep only first tokens.
-fn prefix_cache_size(layer: &Layer) -> Option<u128> {
+fn first_tokens_kept(layer: &Layer) -> Option<u128> {
     if layer.is_full() {
         return None;
     }
@@ -189,7 +189,7 @@ impl Capacity {
     /// Why there is, or is not, an extra hop, in one sentence. Layers are numbered from 0.
     pub fn reason(&self) -> String {
         let (Some(first), Some(last)) = (self.extra_hop_layers.first(), self.extra_hop_layers.last()) else {
-            if self.blocks.iter().take(2).any(|block| block.prefix_cache_bits > 0) {
+            if self.blocks.iter().take(2).any(|block| block.first_tokens_cache_bits > 0) {
                 return "The caches before the second full layer keep only the first tokens of the prompt, never the start \
                         value, so one full layer is spent on finding it."
                     .to_owned();

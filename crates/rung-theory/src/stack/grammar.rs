@@ -143,7 +143,7 @@ fn parse_items(scanner: &mut Scanner<'_>, depth: usize) -> Result<Stack, StackEr
         let mut repeat_count = 1;
         if scanner.take('*') {
             scanner.skip_space();
-            repeat_count = scanner.number()?;
+            repeat_count = scanner.parse_number()?;
             if repeat_count == 0 {
                 return Err(scanner.error("a repeat count of at least 1 before this").into());
             }
@@ -159,9 +159,9 @@ fn parse_items(scanner: &mut Scanner<'_>, depth: usize) -> Result<Stack, StackEr
 
 /// One mixer, or several joined by `+`.
 fn parse_layer(scanner: &mut Scanner<'_>) -> Result<Vec<Spec>, StackError> {
-    let mut specs = vec![scanner.spec("a mixer such as `full`")?];
+    let mut specs = vec![scanner.parse_spec("a mixer such as `full`")?];
     while scanner.take('+') {
-        specs.push(scanner.spec("a mixer such as `full`")?);
+        specs.push(scanner.parse_spec("a mixer such as `full`")?);
     }
     Ok(specs)
 }

@@ -13,9 +13,9 @@
 //!   `permutation`, uniform among tables that repeat no value.
 //! - `names`, if not 0: in every prompt the numbers of each level are renamed by a random injection into 0 .. `names`-1.
 //!   Then tables of every size use the same names, so a model trained on small tables can be tested on large ones.
-//! - `thoughts`, below `hops`: the number of chain-of-thought tokens after each query, without the answer. The answer at w and at each
-//!   thought is the next intermediate value (stop); the stops are spread evenly, and the last is `i_L`. A thought after h hops has `i_h` as
-//!   its value and repeats w. A model that answers every stop correctly generates exactly these tokens.
+//! - `thoughts`, below `hops`: the number of chain-of-thought tokens after each query, without the answer. The answers at w and at the
+//!   thoughts are intermediate values, evenly spread over the hops; the last is `i_L`. A thought after h hops has `i_h` as
+//!   its value and repeats w. A model that gives all of these answers generates exactly these tokens.
 //!
 //! With `mixed=yes` each query has a random number of hops, as in `funccomp`, and there are no thoughts.
 //!
@@ -115,12 +115,12 @@ impl PartialEq for ZipfWeights {
 impl Eq for ZipfWeights {}
 
 impl ZipfWeights {
-    /// The weight of value 0, to which all weights are rounded down in proportion.
-    const FIRST: u32 = 1 << 24;
+    /// The weight of value 0. That of value v is this divided by v + 1, rounded down, and at least 1.
+    const FIRST_WEIGHT: u32 = 1 << 24;
 
     fn cumulative(&self, largest: u32) -> &[u32] {
         let weight = |total: &mut u32, value: u32| {
-            *total += (Self::FIRST / (value + 1)).max(1);
+            *total += (Self::FIRST_WEIGHT / (value + 1)).max(1);
             Some(*total)
         };
         self.0.get_or_init(|| (0..largest).scan(0, weight).collect())
@@ -130,8 +130,8 @@ impl ZipfWeights {
     fn total(size: u32) -> u64 {
         let (mut total, mut rank) = (0, 1);
         while rank <= size {
-            let weight = (Self::FIRST / rank).max(1);
-            let last_rank = if rank >= Self::FIRST { size } else { (Self::FIRST / weight).min(size) };
+            let weight = (Self::FIRST_WEIGHT / rank).max(1);
+            let last_rank = if rank >= Self::FIRST_WEIGHT { size } else { (Self::FIRST_WEIGHT / weight).min(size) };
             total += u64::from(weight) * u64::from(last_rank - rank + 1);
             rank = last_rank + 1;
         }
@@ -197,10 +197,10 @@ impl Chain {
         FIRST_ROW_GROUP + self.composition.row_groups_per_table().len()
     }
 
-    /// The number of hops to each stop of a query with this many hops.
-    fn stops(&self, hops: usize) -> impl Iterator<Item = usize> + '_ {
-        let stops = self.thought_count + 1;
-        (1..=stops).map(move |stop| (stop * hops).div_ceil(stops))
+    /// The number of hops to each answer about a query with this many hops: at w, then at each thought.
+    fn hops_to_answers(&self, hops: usize) -> impl Iterator<Item = usize> + '_ {
+        let answers = self.thought_count + 1;
+        (1..=answers).map(move |answer| (answer * hops).div_ceil(answers))
     }
 
     /// The kind of a w token with this number of hops.
@@ -292,14 +292,20 @@ impl TaskBase for Chain {
         let sizes = self.composition.sizes();
         let chance_accuracy = |hops: usize| match self.value_distribution {
             _ if self.name_count > 0 => 1.0 / f64::from(self.name_count),
-            ValueDistribution::Zipf => f64::from(ZipfWeights::FIRST) / ZipfWeights::total(sizes[hops - 1]) as f64,
+            ValueDistribution::Zipf => {
+                f64::from(ZipfWeights::FIRST_WEIGHT) / ZipfWeights::total(sizes[hops - 1]) as f64
+            }
             _ => 1.0 / f64::from(sizes[hops - 1]),
         };
         let mean = |hops: &mut dyn Iterator<Item = usize>| {
             let (sum, count) = hops.fold((0.0, 0.0), |(sum, count), hops| (sum + chance_accuracy(hops), count + 1.0));
             sum / count
         };
-        if self.composition.mixed_hops() { mean(&mut (1..=sizes.len())) } else { mean(&mut self.stops(sizes.len())) }
+        if self.composition.mixed_hops() {
+            mean(&mut (1..=sizes.len()))
+        } else {
+            mean(&mut self.hops_to_answers(sizes.len()))
+        }
     }
 
     fn render(&self, prompt: &Prompt) -> String {
@@ -375,7 +381,7 @@ impl Task for Chain {
             token[VALUE] = blanks[VALUE];
             token[KIND] = self.query_kind(query.hops);
             token[FIRST_ROW_GROUP..].copy_from_slice(&query.row_groups);
-            for (thought, hops) in self.stops(query.hops).enumerate() {
+            for (thought, hops) in self.hops_to_answers(query.hops).enumerate() {
                 let value = self.composition.follow(composition, &Query { hops, ..query.clone() });
                 let name = names[hops - 1][value as usize];
                 prompt.push_question(&token, name, hops as u16);
@@ -410,11 +416,11 @@ impl Task for Chain {
                 Some(thought) => {
                     // Later look-ups continue from the thought's value, even if it is wrong.
                     known_value = Some(row[VALUE]);
-                    known_hops = self.stops(levels).nth(thought).unwrap_or(levels);
-                    self.stops(levels).nth(thought + 1).unwrap_or(levels)
+                    known_hops = self.hops_to_answers(levels).nth(thought).unwrap_or(levels);
+                    self.hops_to_answers(levels).nth(thought + 1).unwrap_or(levels)
                 }
                 None if self.composition.mixed_hops() => kind - levels,
-                None => self.stops(levels).next().unwrap_or(levels),
+                None => self.hops_to_answers(levels).next().unwrap_or(levels),
             };
             let mut value = known_value.ok_or_else(|| error("a query without its start", "one"))?;
             for level in known_hops..query_hops {

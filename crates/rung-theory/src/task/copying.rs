@@ -1,17 +1,17 @@
-//! Selective copying: repeat the content, leave out the blanks.
+//! Selective copying: repeat the content, leave out the filler tokens.
 //!
-//! Content tokens are scattered among blanks and must be repeated in order. A recurrent state has to select the content
+//! Content tokens are scattered among filler tokens and must be repeated in order. A recurrent state has to select the content
 //! tokens and store all of them.
 //!
 //! # Definition
 //!
-//! Ids 0 .. V-1 (V is `vocabulary`) are content, id V is the blank, id V+1 the copy mark. With c = `content` and n
+//! Ids 0 .. V-1 (V is `vocabulary`) are content, id V is the filler, id V+1 the copy mark. With c = `content` and n
 //! = `length`, which is at least 2c + 1:
 //!
 //! - the first n - c - 1 tokens hold c content tokens, independent and uniform, at a uniformly random set of
-//!   positions, and blanks elsewhere;
+//!   positions, and filler tokens elsewhere;
 //! - then the copy mark;
-//! - then c blanks. The target of the i-th of them is the i-th content token.
+//! - then c filler tokens. The target of the i-th of them is the i-th content token.
 //!
 //! One field, `symbol`. The target class is the content id; the metric group of every question is 1.
 //!
@@ -31,7 +31,7 @@
 //! # Source
 //!
 //! Gu and Dao, *Mamba* (arXiv 2312.00752), in the layout of Poli et al., *Mechanistic design and scaling of hybrid
-//! architectures* (arXiv 2403.17844), whose generator never puts a blank after the last content token; here any set
+//! architectures* (arXiv 2403.17844), whose generator never puts a filler token after the last content token; here any set
 //! of positions is equally likely.
 
 use std::fmt;
@@ -71,7 +71,7 @@ impl Copying {
         Ok(Self { length, content_length, vocabulary })
     }
 
-    fn blank(&self) -> u32 {
+    fn filler(&self) -> u32 {
         self.vocabulary
     }
 
@@ -102,7 +102,7 @@ impl TaskBase for Copying {
 
     fn render(&self, prompt: &Prompt) -> String {
         let symbol = |id: u32| match id {
-            _ if id == self.blank() => "_".to_owned(),
+            _ if id == self.filler() => "_".to_owned(),
             _ if id == self.copy_mark() => "copy".to_owned(),
             _ => id.to_string(),
         };
@@ -130,12 +130,12 @@ impl Task for Copying {
 
     fn encode(&self, instance: &CopyingInstance, prompt: &mut Prompt) {
         prompt.start(1);
-        (0..self.length - self.content_length - 1).for_each(|_| prompt.push(&[self.blank()]));
+        (0..self.length - self.content_length - 1).for_each(|_| prompt.push(&[self.filler()]));
         for (position, id) in instance.positions.iter().zip(&instance.content) {
             prompt.tokens_mut()[*position] = *id;
         }
         prompt.push(&[self.copy_mark()]);
-        instance.content.iter().for_each(|id| prompt.push_question(&[self.blank()], *id, SINGLE_GROUP));
+        instance.content.iter().for_each(|id| prompt.push_question(&[self.filler()], *id, SINGLE_GROUP));
     }
 
     fn brute_force(&self, tokens: &[u32]) -> Result<Vec<u32>, OracleError> {

@@ -366,7 +366,7 @@ impl FuncComp {
     }
 
     /// For each query, the class after 1 .. L hops; from its own number of hops on, its final answer repeated.
-    fn partial_answers<'a>(&'a self, instance: &'a FuncCompInstance) -> impl Iterator<Item = u32> + 'a {
+    fn intermediate_answers<'a>(&'a self, instance: &'a FuncCompInstance) -> impl Iterator<Item = u32> + 'a {
         instance
             .queries
             .iter()
@@ -609,7 +609,7 @@ impl Task for FuncComp {
         for (number, query) in instance.queries.iter().enumerate() {
             prompt.set_target(offsets.target + 2 * number, self.class(instance, query, query.hops), query.hops as u16);
         }
-        prompt.set_partial_answers(self.partial_answers(instance));
+        prompt.set_intermediate_answers(self.intermediate_answers(instance));
     }
 
     fn instance_count(&self) -> Option<u128> {

@@ -134,18 +134,18 @@ impl TaskBase for KHop {
         let match_probability = 1.0 / f64::from(self.alphabet_size - 1);
         let max_hops = self.hops as usize;
         // The probability of exactly c matches so far, for c below the number of hops.
-        let mut match_counts = vec![0.0; max_hops];
-        match_counts[0] = 1.0;
+        let mut count_probabilities = vec![0.0; max_hops];
+        count_probabilities[0] = 1.0;
         let mut total = 0.0;
         for character in 1..=self.length {
             if character > 2 {
                 for count in (0..max_hops).rev() {
-                    let gained = if count > 0 { match_counts[count - 1] * match_probability } else { 0.0 };
-                    match_counts[count] = match_counts[count] * (1.0 - match_probability) + gained;
+                    let gained = if count > 0 { count_probabilities[count - 1] * match_probability } else { 0.0 };
+                    count_probabilities[count] = count_probabilities[count] * (1.0 - match_probability) + gained;
                 }
             }
             let mut none_probability = 0.0;
-            for (count, probability) in match_counts.iter().enumerate() {
+            for (count, probability) in count_probabilities.iter().enumerate() {
                 none_probability += probability;
                 if self.mixed_hops || count + 1 == max_hops {
                     total += f64::max(none_probability, (1.0 - none_probability) / f64::from(self.alphabet_size));

@@ -80,7 +80,7 @@ pub struct Match2Instance {
     /// Whether each value has a partner, also for the first.
     pub has_partner: Vec<bool>,
     /// Whether a value has occurred; all false between samples.
-    occurred: Vec<bool>,
+    has_occurred: Vec<bool>,
     /// Positions in random order, for the couples.
     order: Vec<usize>,
     /// Pairs {v, -v}, each represented by one of its values.
@@ -104,7 +104,7 @@ impl Match2 {
         Ok(task)
     }
 
-    /// Values are taken modulo this.
+    /// The modulus of the sums.
     pub fn modulus(&self) -> u32 {
         self.modulus
     }
@@ -121,7 +121,7 @@ impl Match2 {
     }
 
     fn sample_before(&self, rng: &mut Rng, instance: &mut Match2Instance) {
-        instance.occurred.resize(self.modulus as usize, false);
+        instance.has_occurred.resize(self.modulus as usize, false);
         for position in 0..self.length {
             let has_partner = position > 0 && random_bool(rng);
             let value = if has_partner {
@@ -130,17 +130,17 @@ impl Match2 {
                 // Over a prompt this takes at most about n log n draws (coupon collector).
                 loop {
                     let value = self.random_value(rng);
-                    if !instance.occurred[(self.modulus - value) as usize] {
+                    if !instance.has_occurred[(self.modulus - value) as usize] {
                         break value;
                     }
                 }
             };
-            instance.occurred[value as usize] = true;
+            instance.has_occurred[value as usize] = true;
             instance.values.push(value);
             instance.has_partner.push(has_partner);
         }
         for value in &instance.values {
-            instance.occurred[*value as usize] = false;
+            instance.has_occurred[*value as usize] = false;
         }
     }
 

@@ -69,7 +69,7 @@ pub struct Prompt {
     tokens: Vec<u32>,
     targets: Vec<u32>,
     groups: Vec<u16>,
-    partial_answers: Vec<u32>,
+    intermediate_answers: Vec<u32>,
     ids_per_token: usize,
     template: Option<TemplateId>,
     reused_instance: Option<Box<dyn Any + Send>>,
@@ -99,8 +99,8 @@ impl Prompt {
 
     /// Intermediate results, the same number for each question: the class after one step, after two and so on, and the answer itself
     /// from the question's number of steps on. Empty for tasks without intermediate results.
-    pub fn partial_answers(&self) -> &[u32] {
-        &self.partial_answers
+    pub fn intermediate_answers(&self) -> &[u32] {
+        &self.intermediate_answers
     }
 
     /// Number of ids per token: one per [`Field`].
@@ -131,7 +131,7 @@ impl Prompt {
         self.tokens.clear();
         self.targets.clear();
         self.groups.clear();
-        self.partial_answers.clear();
+        self.intermediate_answers.clear();
         self.ids_per_token = ids_per_token;
         self.template = None;
     }
@@ -161,10 +161,10 @@ impl Prompt {
         self.groups[position] = group;
     }
 
-    /// Replaces the [`partial_answers`](Self::partial_answers).
-    pub(crate) fn set_partial_answers(&mut self, partial_answers: impl Iterator<Item = u32>) {
-        self.partial_answers.clear();
-        self.partial_answers.extend(partial_answers);
+    /// Replaces the [`intermediate_answers`](Self::intermediate_answers).
+    pub(crate) fn set_intermediate_answers(&mut self, intermediate_answers: impl Iterator<Item = u32>) {
+        self.intermediate_answers.clear();
+        self.intermediate_answers.extend(intermediate_answers);
     }
 
     /// Empties the prompt and appends tokens of one field without questions: the bulk form of [`push`](Self::push).
@@ -205,12 +205,12 @@ impl Prompt {
 impl Clone for Prompt {
     fn clone(&self) -> Self {
         let (tokens, targets, groups) = (self.tokens.clone(), self.targets.clone(), self.groups.clone());
-        let partial_answers = self.partial_answers.clone();
+        let intermediate_answers = self.intermediate_answers.clone();
         Self {
             tokens,
             targets,
             groups,
-            partial_answers,
+            intermediate_answers,
             ids_per_token: self.ids_per_token,
             template: None,
             reused_instance: None,

@@ -55,7 +55,7 @@ pub struct RecallInstance {
     keys: Vec<u32>,
     values: Vec<u32>,
     /// Whether each key has occurred before.
-    repeated: Vec<bool>,
+    is_repeated: Vec<bool>,
     /// The value of each key that has occurred; [`NO_TARGET`] between samples.
     value_of: Vec<u32>,
 }
@@ -63,8 +63,8 @@ pub struct RecallInstance {
 impl RecallInstance {
     /// Key and value of each pair, and whether the key has occurred before.
     pub fn pairs(&self) -> impl Iterator<Item = (u32, u32, bool)> + '_ {
-        let pairs = self.keys.iter().zip(&self.values).zip(&self.repeated);
-        pairs.map(|((key, value), repeated)| (*key, *value, *repeated))
+        let pairs = self.keys.iter().zip(&self.values).zip(&self.is_repeated);
+        pairs.map(|((key, value), is_repeated)| (*key, *value, *is_repeated))
     }
 }
 
@@ -118,7 +118,7 @@ impl Task for Recall {
     type Instance = RecallInstance;
 
     fn sample(&self, rng: &mut Rng, instance: &mut RecallInstance) {
-        let RecallInstance { keys, values, repeated, value_of } = instance;
+        let RecallInstance { keys, values, is_repeated, value_of } = instance;
         let pair_count = self.length / 2;
         keys.resize(pair_count, 0);
         fill_random(rng, self.key_count(), keys);
@@ -126,11 +126,11 @@ impl Task for Recall {
         // One random value per pair; those of repeated keys are overwritten.
         values.resize(pair_count, 0);
         fill_random(rng, self.vocabulary - self.key_count(), values);
-        repeated.clear();
+        is_repeated.clear();
         value_of.resize(self.key_count() as usize, NO_TARGET);
         for (key, value) in keys.iter().zip(values.iter_mut()) {
             let stored_value = &mut value_of[*key as usize];
-            repeated.push(*stored_value != NO_TARGET);
+            is_repeated.push(*stored_value != NO_TARGET);
             if *stored_value == NO_TARGET {
                 *stored_value = *value + self.key_count();
             }
@@ -143,8 +143,8 @@ impl Task for Recall {
 
     fn encode(&self, instance: &RecallInstance, prompt: &mut Prompt) {
         prompt.start(1);
-        for (key, value, repeated) in instance.pairs() {
-            if repeated {
+        for (key, value, is_repeated) in instance.pairs() {
+            if is_repeated {
                 prompt.push_question(&[key], value, SINGLE_GROUP);
             } else {
                 prompt.push(&[key]);

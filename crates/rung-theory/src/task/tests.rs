@@ -516,20 +516,20 @@ fn level_ids_are_disjoint_and_encode_the_same_tables() {
 }
 
 #[test]
-fn partial_answers_are_the_values_after_each_hop() {
+fn intermediate_answers_are_the_values_after_each_hop() {
     let task = FuncComp::new(3, &[2, 3], Order::LastTableFirst, 5, true).unwrap();
     let (mut rng, mut instance, mut prompt) = (seeded(4), FuncCompInstance::default(), Prompt::new());
     for _ in 0..20 {
         task.sample(&mut rng, &mut instance);
         task.encode(&instance, &mut prompt);
-        assert_eq!(prompt.partial_answers().len(), 5 * 3);
-        for (query, partials) in instance.queries.iter().zip(prompt.partial_answers().chunks(3)) {
-            for (hops, partial) in (1..).zip(partials) {
+        assert_eq!(prompt.intermediate_answers().len(), 5 * 3);
+        for (query, answers) in instance.queries.iter().zip(prompt.intermediate_answers().chunks(3)) {
+            for (hops, answer) in (1..).zip(answers) {
                 let shorter = super::funccomp::Query { hops: query.hops.min(hops), ..query.clone() };
-                assert_eq!(*partial, task.follow(&instance, &shorter));
+                assert_eq!(*answer, task.follow(&instance, &shorter));
             }
         }
-        let answers: Vec<u32> = prompt.partial_answers().chunks(3).map(|partials| partials[2]).collect();
+        let answers: Vec<u32> = prompt.intermediate_answers().chunks(3).map(|answers| answers[2]).collect();
         assert_eq!(answers, task.answer(&instance));
     }
 }

@@ -27,10 +27,10 @@
 
 use std::sync::Arc;
 
-use rung_engine::{AdamWConfig, DecayCourse, Schedule};
+use rung_engine::{AdamWConfig, LearningRateDecay, Schedule};
 use rung_nn::ModelConfig;
 use rung_nn::memory;
-pub use rung_nn::network::{FeedForwardName, InitialName, ModelSection, NormName, PlacementName, PositionName};
+pub use rung_nn::network::{FeedForwardName, InitializationName, ModelSection, NormName, PlacementName, PositionName};
 use rung_theory::stack::{Defaults, Plan};
 use rung_theory::task::{self, AnyTask, Field};
 use serde::{Deserialize, Serialize};
@@ -39,7 +39,7 @@ use super::error::RunError;
 use super::evaluate::BATCH_SIZE;
 use super::record::table_sizes;
 use super::repel::RepulsionConfig;
-use super::source::{FittedTask, PromptSource};
+use super::source::{PromptSource, TaskForModel};
 use crate::strict;
 
 /// More segments of a dotted key are an error; the tables of a config nest three deep.
@@ -91,8 +91,8 @@ pub struct TrainConfig {
     pub floor: f64,
     /// Share of all steps over which the rate decays at the end, if the schedule is `stable`.
     pub cooldown: f64,
-    /// Weight of the auxiliary loss: the cross-entropy of intermediate answers after each layer but the last, summed over layers (see
-    /// [`auxiliary`](super::auxiliary)). 0 for none.
+    /// Weight of the auxiliary loss: the cross-entropy of intermediate answers after the layers that [`auxiliary`](super::auxiliary)
+    /// selects, summed over them. 0 for none.
     pub auxiliary: f64,
     /// Weight decay.
     pub decay: f64,
@@ -198,11 +198,11 @@ pub struct Run {
     /// The config, with every option of its tasks written out.
     pub config: RunConfig,
     /// The task that is trained last and tested.
-    pub task: FittedTask,
+    pub task: TaskForModel,
     /// The tasks of the curriculum.
-    pub stages: Vec<FittedTask>,
+    pub stages: Vec<TaskForModel>,
     /// The other tasks of the final test.
-    pub other_tasks: Vec<FittedTask>,
+    pub other_tasks: Vec<TaskForModel>,
     /// The layers of the stack, which the runs of a sweep share: a million of them take 24 megabytes.
     pub plan: Arc<Plan>,
     /// Embeddings, norms and the other parts of the model around the layers.
@@ -320,7 +320,7 @@ impl RunConfig {
         let (fields, classes) = (largest.fields(), largest.classes());
         let mut max_tokens = task.length().max(largest.length());
         self.check_auxiliary("task", &*task)?;
-        let task = FittedTask::new("task", task, &fields, classes)?;
+        let task = TaskForModel::new("task", task, &fields, classes)?;
         let (mut stages, mut other_tasks) = (Vec::new(), Vec::new());
         for (index, stage) in config.curriculum.iter_mut().enumerate() {
             let field = format!("curriculum[{index}].task");
@@ -328,14 +328,14 @@ impl RunConfig {
             self.check_auxiliary(&field, &*task)?;
             stage.task = task.spec();
             max_tokens = max_tokens.max(task.length());
-            stages.push(FittedTask::new(&field, task, &fields, classes)?);
+            stages.push(TaskForModel::new(&field, task, &fields, classes)?);
         }
         for (index, spec) in config.evaluate.other_tasks.iter_mut().enumerate() {
             let field = format!("evaluate.also[{index}]");
             let task = parse(&field, spec)?;
             *spec = task.spec();
             max_tokens = max_tokens.max(task.length());
-            other_tasks.push(FittedTask::new(&field, task, &fields, classes)?);
+            other_tasks.push(TaskForModel::new(&field, task, &fields, classes)?);
         }
         let model = self.model.model_config(&fields, classes, max_tokens, plan.width as f64);
         let weight_count = model.weight_count(&plan)?;
@@ -444,13 +444,13 @@ impl Run {
     /// The schedule of the learning rate.
     pub fn schedule(&self) -> Schedule {
         let train = &self.config.train;
-        let course = match train.schedule {
-            ScheduleName::Cosine => DecayCourse::Cosine { floor: train.floor },
-            ScheduleName::Linear => DecayCourse::Linear { floor: train.floor },
-            ScheduleName::Stable => DecayCourse::Stable { floor: train.floor, cooldown: train.cooldown },
-            ScheduleName::Constant => DecayCourse::Constant,
+        let decay = match train.schedule {
+            ScheduleName::Cosine => LearningRateDecay::Cosine { floor: train.floor },
+            ScheduleName::Linear => LearningRateDecay::Linear { floor: train.floor },
+            ScheduleName::Stable => LearningRateDecay::Stable { floor: train.floor, cooldown: train.cooldown },
+            ScheduleName::Constant => LearningRateDecay::Constant,
         };
-        Schedule { warmup: train.warmup, steps: train.steps, course }
+        Schedule { warmup: train.warmup, steps: train.steps, decay }
     }
 
     /// The optimiser.

@@ -25,7 +25,7 @@ use rung_engine::{DataParallel, Ops, Parameters, StepError, StepOutcome};
 use rung_nn::model::{IntermediateTargets, TrainingLoss};
 use rung_nn::{Model, ModelError};
 
-use super::auxiliary::AuxiliaryTarget;
+use super::auxiliary::SupervisedLayer;
 use super::config::Run;
 #[cfg(feature = "gpu")]
 use super::evaluate::evaluate_on;
@@ -110,7 +110,7 @@ pub(super) struct BatchLoss<'a> {
     /// Prompts of the batch.
     pub(super) rows: usize,
     /// Layers with an auxiliary loss.
-    pub(super) auxiliary_targets: &'a [AuxiliaryTarget],
+    pub(super) supervised_layers: &'a [SupervisedLayer],
     /// Weight of the auxiliary loss.
     pub(super) auxiliary_weight: f64,
 }
@@ -123,18 +123,18 @@ impl BatchLoss<'_> {
         let ids = &batch.tokens[rows.start * batch.ids_per_row..rows.end * batch.ids_per_row];
         let targets = &batch.targets[rows.start * batch.tokens_per_row..rows.end * batch.tokens_per_row];
         let intermediate: Vec<IntermediateTargets> =
-            self.auxiliary_targets.iter().map(|target| target.targets(batch, rows.clone())).collect();
-        let TrainingLoss { sum, auxiliary: own, intermediate, .. } = self
+            self.supervised_layers.iter().map(|layer| layer.intermediate_targets(batch, rows.clone())).collect();
+        let TrainingLoss { sum, auxiliary: mixer_loss, intermediate, .. } = self
             .model
             .training_loss(ops, ids, rows.len(), targets, &intermediate)
-            .unwrap_or_else(|error| unreachable!("prompts were fitted to the model: {error}"));
+            .unwrap_or_else(|error| unreachable!("the task was checked against the model: {error}"));
         let loss = ops.scale(&sum, question_weight);
         let loss = intermediate.map_or_else(
             || loss.clone(),
             |sum| ops.add(&loss, &ops.scale(&sum, self.auxiliary_weight * question_weight)),
         );
         let row_share = rows.len() as f64 / self.rows as f64;
-        own.map_or_else(|| loss.clone(), |own| ops.add(&loss, &ops.scale(&own, row_share)))
+        mixer_loss.map_or_else(|| loss.clone(), |sum| ops.add(&loss, &ops.scale(&sum, row_share)))
     }
 }
 
@@ -162,9 +162,13 @@ impl GradientEngine {
     ///
     /// # Errors
     /// The loss or the gradient is not finite.
-    pub(super) fn step(&mut self, weights: &Parameters<f32>, loss: &BatchLoss<'_>) -> Result<StepOutcome, StepError> {
+    pub(super) fn compute_gradient(
+        &mut self,
+        weights: &Parameters<f32>,
+        loss: &BatchLoss<'_>,
+    ) -> Result<StepOutcome, StepError> {
         match self {
-            Self::Native(engine) => engine.step(weights, loss.rows, |ops, rows| loss.of_rows(ops, rows)),
+            Self::Native(engine) => engine.compute_gradient(weights, loss.rows, |ops, rows| loss.of_rows(ops, rows)),
             #[cfg(feature = "gpu")]
             Self::Burn { device, gradient } => {
                 let ops = burn_ops(rung_burn::Burn::with_gradients(device, weights));

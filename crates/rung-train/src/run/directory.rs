@@ -196,7 +196,7 @@ fn train(
 /// The record of this run, if the directory has one.
 ///
 /// # Errors
-/// The record is of another run, or cannot be read.
+/// The record is of another run or another version of the numerics, or cannot be read.
 pub fn find_record(run: &Run, directory: &Path) -> Result<Option<RunRecord>, RunError> {
     let path = directory.join(RECORD_FILE);
     if !path.exists() {
@@ -206,7 +206,13 @@ pub fn find_record(run: &Run, directory: &Path) -> Result<Option<RunRecord>, Run
     if record.numerics_version == record::NUMERICS_VERSION && record.config == run.config {
         return Ok(Some(record));
     }
-    Err(RunError::file(path, format!("the record of another run, {}; choose another directory", record.id)))
+    let found = if record.config == run.config {
+        let version = record.numerics_version;
+        format!("the record of this run by numerics version {version}, expected {}", record::NUMERICS_VERSION)
+    } else {
+        format!("the record of another run, {}", record.id)
+    };
+    Err(RunError::file(path, format!("{found}; choose another directory")))
 }
 
 /// Locks a run's directory until the returned file is dropped; `None` where the file system has no locks.

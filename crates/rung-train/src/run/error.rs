@@ -60,10 +60,10 @@ pub enum RunError {
         source: Box<TaskError>,
     },
     /// A task's vocabulary does not fit the model's.
-    #[error("{field}: `{task}` does not fit the model: {found}, expected {expected}")]
+    #[error("{config_key}: `{task}` does not fit the model: {found}, expected {expected}")]
     TaskMismatch {
         /// The config key or the option that gives the task.
-        field: String,
+        config_key: String,
         /// The task.
         task: String,
         /// Fields, ids or classes of the task.

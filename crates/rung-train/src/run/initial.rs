@@ -1,7 +1,7 @@
 //! Initial weights of a run.
 //!
 //! The model draws random weights. They are scaled and tied as the config says. With
-//! [`Lookup`](super::config::InitialName::Lookup), full attention layers start as approximate table look-ups instead.
+//! [`Lookup`](super::config::InitializationName::Lookup), full attention layers start as approximate table look-ups instead.
 
 use rung_engine::{Parameter, Parameters, Role};
 use rung_nn::model::names;
@@ -9,7 +9,7 @@ use rung_nn::param_builder::normal;
 use rung_nn::{InputConfig, Model};
 use rung_theory::task::{Rng, seeded};
 
-use super::config::{InitialName, Run};
+use super::config::{InitializationName, Run};
 use super::error::RunError;
 use rung_theory::task::splitmix64;
 
@@ -36,15 +36,15 @@ pub fn initialize(run: &Run) -> Result<(Model, Parameters<f32>), RunError> {
         values[blank].fill(0.0);
     }
     if config.tied_value_output {
-        tie_values(run, &mut weights);
+        tie_values_and_outputs(run, &mut weights);
     }
-    if config.initial == InitialName::Lookup {
+    if config.initial == InitializationName::Lookup {
         initialize_lookups(run, &mut weights);
     }
     Ok((model, weights))
 }
 
-/// Initializes full layers as approximate look-ups; see [`InitialName::Lookup`].
+/// Initializes full layers as approximate look-ups; see [`InitializationName::Lookup`].
 fn initialize_lookups(run: &Run, weights: &mut Parameters<f32>) {
     let mut rng = seeded(splitmix64(run.config.seed ^ splitmix64(1)));
     let width = run.plan.width as usize;
@@ -58,14 +58,14 @@ fn initialize_lookups(run: &Run, weights: &mut Parameters<f32>) {
         else {
             continue;
         };
-        let rotation = orthogonal(&mut rng, weights.get(query).len() / width, width);
+        let rotation = orthogonal_rows(&mut rng, weights.get(query).len() / width, width);
         // Keys may have fewer heads than queries: `zip` then takes the first rows of the rotation.
         for (id, factor) in [(query, 2.0), (key, -2.0)] {
             let projection = weights.get_mut(id);
             projection.iter_mut().zip(&rotation).for_each(|(weight, value)| *weight = factor * value);
         }
         let rows = weights.get(value).len() / width;
-        let rotation = orthogonal(&mut rng, rows, width);
+        let rotation = orthogonal_rows(&mut rng, rows, width);
         weights.get_mut(value).copy_from_slice(&rotation);
         let heads = weights.get(output).len() / width / rows.max(1);
         for (index, weight) in weights.get_mut(output).iter_mut().enumerate() {
@@ -81,7 +81,7 @@ fn initialize_lookups(run: &Run, weights: &mut Parameters<f32>) {
     for id in unshared_embeddings(run, weights) {
         weights.get_mut(id).iter_mut().for_each(|weight| *weight *= 0.5);
     }
-    if let Some(gain) = weights.find_role(names::LAST_NORM, Role::ResidualNorm) {
+    if let Some(gain) = weights.find_role(names::FINAL_NORM, Role::ResidualNorm) {
         weights.get_mut(gain).fill((2.0 / (width as f64).sqrt()) as f32);
     }
 }
@@ -108,7 +108,7 @@ fn tables_with_blank(run: &Run, weights: &Parameters<f32>) -> Vec<Parameter> {
 }
 
 /// Random unit rows; the rows of each block of `width` rows are orthogonal (Gram-Schmidt on normal numbers).
-fn orthogonal(rng: &mut Rng, rows: usize, width: usize) -> Vec<f32> {
+fn orthogonal_rows(rng: &mut Rng, rows: usize, width: usize) -> Vec<f32> {
     let mut matrix: Vec<f64> = Vec::with_capacity(rows * width);
     while matrix.len() < rows * width {
         let block_start = matrix.len() / width / width * width;
@@ -127,7 +127,7 @@ fn orthogonal(rng: &mut Rng, rows: usize, width: usize) -> Vec<f32> {
 
 /// Initializes each output projection as the transpose of its mixer's value projection, where the shapes allow it. A mixer then adds
 /// approximately the residual stream of the token it attends to, and the next layer can look that up.
-fn tie_values(run: &Run, weights: &mut Parameters<f32>) {
+fn tie_values_and_outputs(run: &Run, weights: &mut Parameters<f32>) {
     let layers = run.plan.layers.iter().enumerate();
     let mixers = layers.flat_map(|(layer, sizes)| {
         (0..sizes.mixers.len()).map(move |index| names::mixer(layer, index, sizes.mixers.len()))
@@ -162,7 +162,7 @@ mod tests {
     use crate::run::source::{Batch, PromptPurpose};
     use rung_engine::{Native, Ops as _};
 
-    fn run(initial: InitialName, stack: &str) -> Run {
+    fn run(initial: InitializationName, stack: &str) -> Run {
         let mut config = RunConfig::new(stack, "funccomp{hops=1,m=16,queries=16,names=levels}");
         (config.model.heads, config.model.head, config.model.initial) = (1, 64, initial);
         (config.model.embedding_scale, config.model.scale) = (1.0, 1.0);
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn lookup_layers_start_with_orthogonal_projections() {
-        let run = run(InitialName::Lookup, "gated{bits=2} full");
+        let run = run(InitializationName::Lookup, "gated{bits=2} full");
         let (_, weights) = initialize(&run).unwrap();
         let get = |name: &str| weights.get(weights.find(&format!("layers.1.mixer.{name}_proj.weight")).unwrap());
         let (query, key, value, output) = (get("q"), get("k"), get("v"), get("o"));
@@ -199,7 +199,7 @@ mod tests {
     /// Before any training step, the token with the start of a query attends to the table entry of the same name and reads its value.
     #[test]
     fn an_untrained_lookup_layer_answers_one_hop() {
-        let right_answers = |initial: InitialName| {
+        let right_answers = |initial: InitializationName| {
             let run = run(initial, "full");
             let (model, weights) = initialize(&run).unwrap();
             let (mut source, mut batch) = (run.source(0), Batch::default());
@@ -218,7 +218,7 @@ mod tests {
             });
             right.count()
         };
-        let (lookup, random) = (right_answers(InitialName::Lookup), right_answers(InitialName::Random));
+        let (lookup, random) = (right_answers(InitializationName::Lookup), right_answers(InitializationName::Random));
         assert!(lookup > 64 && random < 32, "{lookup} and {random} of 128");
     }
 }

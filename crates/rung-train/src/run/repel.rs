@@ -3,7 +3,8 @@
 //! ```toml
 //! [train.repulsion]
 //! strength = 1.0           # weight of the repulsion between the heads of a layer
-//! temperature = 0.0        # 0 for SVGD; above 0 for SPOS, which adds noise to the heads
+//! temperature = 0.0        # 0 for Stein variational gradient descent (SVGD); above 0 for stochastic particle-optimization sampling
+//!                          # (SPOS), which adds noise to the heads
 //! layers = [0, 2]          # default: all layers with attention heads
 //! ```
 //!

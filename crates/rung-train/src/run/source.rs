@@ -46,8 +46,8 @@ pub struct Batch {
     pub targets: Vec<u32>,
     /// The metric group of the question at each token: for function composition, its number of hops.
     pub groups: Vec<u16>,
-    /// Intermediate answers of every question, the same number for each; see [`Prompt::partial_answers`](rung_theory::task::Prompt::partial_answers).
-    pub partial_answers: Vec<u32>,
+    /// Intermediate answers of every question, the same number for each; see [`Prompt::intermediate_answers`](rung_theory::task::Prompt::intermediate_answers).
+    pub intermediate_answers: Vec<u32>,
     /// Ids per row: tokens per row times fields per token.
     pub ids_per_row: usize,
     /// Tokens per row.
@@ -65,13 +65,14 @@ pub struct IdMapping {
 
 /// A task with the mapping of its ids to a model's.
 #[derive(Clone)]
-pub struct FittedTask {
+pub struct TaskForModel {
     task: Arc<dyn AnyTask>,
     mapping: IdMapping,
 }
 
-impl FittedTask {
-    /// Adapts a task to a model with these fields and classes. `config_key` is that of the task, for the error message.
+impl TaskForModel {
+    /// A task with the mapping of its ids to those of a model with these fields and classes. `config_key` is that of the task, for the
+    /// error message.
     ///
     /// # Errors
     /// The task has other fields, or more ids or classes than the model.
@@ -99,19 +100,20 @@ impl FittedTask {
 
 /// Draws prompts of a task, in the ids of a model.
 pub struct PromptSource {
-    task: FittedTask,
+    task: TaskForModel,
     prompt: Prompt,
 }
 
 impl IdMapping {
-    /// Adapts a task to a model with these fields and classes. `config_key` is that of the task, for the error message.
+    /// The mapping from the ids of `task` to those of a model with these fields and classes. `config_key` is that of the task, for the
+    /// error message.
     ///
     /// # Errors
     /// The task has other fields, or more ids or classes than the model.
     pub fn new(config_key: &str, task: &dyn AnyTask, model_fields: &[Field], classes: u32) -> Result<Self, RunError> {
         let fields = task.fields();
         let mismatch = |found: String, expected: String| {
-            Err(RunError::TaskMismatch { field: config_key.to_owned(), task: task.spec(), found, expected })
+            Err(RunError::TaskMismatch { config_key: config_key.to_owned(), task: task.spec(), found, expected })
         };
         let names = |fields: &[Field]| fields.iter().map(|field| field.name.clone()).collect::<Vec<_>>().join(", ");
         if names(&fields) != names(model_fields) {
@@ -148,7 +150,8 @@ impl IdMapping {
 }
 
 impl PromptSource {
-    /// Adapts a task to a model with these fields and classes. `config_key` is that of the task, for the error message.
+    /// The prompts of a task, in the ids of a model with these fields and classes. `config_key` is that of the task, for the error
+    /// message.
     ///
     /// # Errors
     /// The task has other fields, or more ids or classes than the model.
@@ -158,7 +161,7 @@ impl PromptSource {
         model_fields: &[Field],
         classes: u32,
     ) -> Result<Self, RunError> {
-        Ok(FittedTask::new(config_key, task, model_fields, classes)?.source())
+        Ok(TaskForModel::new(config_key, task, model_fields, classes)?.source())
     }
 
     /// The task.
@@ -171,7 +174,7 @@ impl PromptSource {
         batch.tokens.clear();
         batch.targets.clear();
         batch.groups.clear();
-        batch.partial_answers.clear();
+        batch.intermediate_answers.clear();
         batch.question_count = 0;
         for row in 0..rows as u64 {
             let mut rng = seeded(prompt_seed(seed, purpose, step, row));
@@ -179,7 +182,7 @@ impl PromptSource {
             batch.tokens.extend_from_slice(self.prompt.tokens());
             batch.targets.extend_from_slice(self.prompt.targets());
             batch.groups.extend_from_slice(self.prompt.groups());
-            batch.partial_answers.extend_from_slice(self.prompt.partial_answers());
+            batch.intermediate_answers.extend_from_slice(self.prompt.intermediate_answers());
             batch.question_count += self.prompt.questions().count();
         }
         batch.tokens_per_row = self.prompt.len();

@@ -16,7 +16,7 @@ use rung_nn::Model;
 use serde::{Deserialize, Serialize};
 
 use super::accuracy::{AccuracyByGroup, all_groups_reach};
-use super::auxiliary::{AuxiliaryTarget, auxiliary_targets};
+use super::auxiliary::{SupervisedLayer, supervised_layers};
 use super::config::Run;
 use super::device::{BatchLoss, ComputeDevice, GradientEngine};
 use super::error::RunError;
@@ -24,7 +24,7 @@ use super::evaluate::EvaluationResult;
 use super::initial::initialize;
 use super::record::RunRecord;
 use super::repel::RepellingHeads;
-use super::source::{Batch, FittedTask, PromptPurpose, PromptSource};
+use super::source::{Batch, PromptPurpose, PromptSource, TaskForModel};
 
 /// One evaluation during a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -105,7 +105,7 @@ pub struct Trainer<'a> {
     batch: Batch,
     repelling_heads: Option<RepellingHeads>,
     /// Empty without the auxiliary loss.
-    auxiliary_targets: Vec<AuxiliaryTarget>,
+    supervised_layers: Vec<SupervisedLayer>,
     started: Instant,
     /// Tokens trained on by this process.
     token_count: u64,
@@ -141,7 +141,7 @@ impl<'a> Trainer<'a> {
             schedule: run.schedule(),
             source: run.source(0),
             batch: Batch::default(),
-            auxiliary_targets: if run.config.train.auxiliary > 0.0 { auxiliary_targets(&run.plan) } else { Vec::new() },
+            supervised_layers: if run.config.train.auxiliary > 0.0 { supervised_layers(&run.plan) } else { Vec::new() },
             started: Instant::now(),
             token_count: 0,
             step_count: 0,
@@ -190,10 +190,10 @@ impl<'a> Trainer<'a> {
             model: &self.model,
             batch: &self.batch,
             rows: train.batch,
-            auxiliary_targets: &self.auxiliary_targets,
+            supervised_layers: &self.supervised_layers,
             auxiliary_weight: train.auxiliary,
         };
-        let outcome = self.gradient_engine.step(&self.weights, &loss);
+        let outcome = self.gradient_engine.compute_gradient(&self.weights, &loss);
         let outcome = outcome.map_err(|source| RunError::Step { step, source })?;
         let (gradient, factor) = (self.gradient_engine.gradient(), self.schedule.factor(step));
         if let Some(heads) = &mut self.repelling_heads {
@@ -267,7 +267,7 @@ impl<'a> Trainer<'a> {
         self.test_on(&self.run.task)
     }
 
-    fn test_on(&self, task: &FittedTask) -> Result<EvaluationResult, RunError> {
+    fn test_on(&self, task: &TaskForModel) -> Result<EvaluationResult, RunError> {
         let (config, mut source) = (&self.run.config, task.source());
         let seed_and_purpose = (config.seed, PromptPurpose::Testing);
         Ok(self.device.evaluate(
@@ -289,7 +289,7 @@ impl<'a> Trainer<'a> {
 
     /// The final test on the tasks of `evaluate.also`.
     fn test_other_tasks(&self) -> Result<BTreeMap<String, AccuracyByGroup>, RunError> {
-        let test = |task: &FittedTask| Ok((task.task().spec(), self.test_on(task)?.accuracy));
+        let test = |task: &TaskForModel| Ok((task.task().spec(), self.test_on(task)?.accuracy));
         self.run.other_tasks.iter().map(test).collect()
     }
 }

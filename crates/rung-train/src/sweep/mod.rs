@@ -27,4 +27,4 @@ pub mod store;
 
 pub use config::{Shard, Sweep, SweepConfig};
 pub use queue::{Event, SweepSummary, check_memory, estimate, execute, execute_with};
-pub use store::{find_record, read_records};
+pub use store::{find_record_by_id, read_records};

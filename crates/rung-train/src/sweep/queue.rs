@@ -9,20 +9,42 @@ use super::config::{Shard, Sweep};
 use crate::run::{self, ComputeDevice, ExecuteOptions, Run, RunError, RunRecord, Trainer, directory, record};
 use rung_nn::memory;
 
-/// Pause before a run that another process holds is tried again.
+/// Pause before a run on which another process is working is tried again.
 const POLL_INTERVAL: Duration = Duration::from_millis(300);
 
-/// An event during a sweep. The first field of each is the run's number in the sweep, from 0.
+/// An event during a sweep. `run` is the run's number in the sweep, from 0.
 #[derive(Debug)]
 pub enum Event<'a> {
     /// The run had a record already.
-    AlreadyRecorded(usize, &'a RunRecord),
-    /// The run finished a step: index of the run, steps so far, steps in total.
-    Step(usize, usize, usize),
-    /// The run ended and was recorded, after this many seconds.
-    Recorded(usize, &'a RunRecord, f64),
-    /// Another process holds the run, and no other run is left to start.
-    Waiting(usize),
+    AlreadyRecorded {
+        /// The run.
+        run: usize,
+        /// Its record.
+        record: &'a RunRecord,
+    },
+    /// The run finished a step.
+    Step {
+        /// The run.
+        run: usize,
+        /// Steps so far.
+        step: usize,
+        /// Steps in total.
+        steps: usize,
+    },
+    /// The run ended and was recorded.
+    Recorded {
+        /// The run.
+        run: usize,
+        /// Its record.
+        record: &'a RunRecord,
+        /// Seconds of training.
+        seconds: f64,
+    },
+    /// Another process is working on the run, and no other run is left to start.
+    Waiting {
+        /// The run.
+        run: usize,
+    },
 }
 
 /// The results of a sweep.
@@ -56,7 +78,7 @@ impl SweepSummary {
 /// Executes the runs of a shard on `threads` threads of the native engine, longest first. `on_event` is called for every event and returns whether to continue.
 ///
 /// A run that fails, or whose files are invalid, does not stop the others. A run that cannot write to the disk does, since the others
-/// could not either. A run that another process holds is tried again after all other runs, until it is recorded or free.
+/// could not either. A run on which another process is working is tried again after all other runs, until it is recorded or free.
 pub fn execute(
     sweep: &Sweep,
     directory: &Path,
@@ -94,7 +116,7 @@ pub fn execute_with(
             if was_busy {
                 log::debug!("run {}: another process works on it", number + 1);
                 std::thread::sleep(POLL_INTERVAL);
-                if !on_event(Event::Waiting(number)) {
+                if !on_event(Event::Waiting { run: number }) {
                     stop.store(true, Ordering::Relaxed);
                 }
             }
@@ -105,7 +127,7 @@ pub fn execute_with(
             let run_directory = directory.join(record::id(run));
             log::info!("run {} of {}: {}", number + 1, sweep.runs.len(), run_directory.display());
             let outcome = run::execute_with(run, Some(&run_directory), options, &mut |report| {
-                let continues = on_event(Event::Step(number, report.step, report.steps));
+                let continues = on_event(Event::Step { run: number, step: report.step, steps: report.steps });
                 if !continues {
                     stop.store(true, Ordering::Relaxed);
                 }
@@ -119,9 +141,9 @@ pub fn execute_with(
                     if let Some(record) = &outcome.record {
                         summary.training_seconds += outcome.seconds;
                         let event = if outcome.already_recorded {
-                            Event::AlreadyRecorded(number, record)
+                            Event::AlreadyRecorded { run: number, record }
                         } else {
-                            Event::Recorded(number, record, outcome.seconds)
+                            Event::Recorded { run: number, record, seconds: outcome.seconds }
                         };
                         if !on_event(event) {
                             stop.store(true, Ordering::Relaxed);

@@ -8,8 +8,8 @@
 //! OUT/RUN/record.json ..           as in any sweep
 //! ```
 //!
-//! The records are the only stored state of a sweep. Slurm says whether a job is queued or running; it is found by its name, a hash
-//! of the runs and of the output directory. So the same command finds its job again, even if it was killed between submitting the job
+//! The records are the only stored state of a sweep. Slurm says whether a job is queued or running. Slurm is asked by the job's name, a
+//! hash of the runs and of the output directory, so the same command finds its job again, even if it was killed between submitting the job
 //! and writing `jobs.json`. A task that is requeued or submitted again skips recorded runs and resumes others from their checkpoints.
 //! Files are renamed into place and nothing is locked, so this works on any file system that the nodes share.
 
@@ -29,7 +29,7 @@ const JOBS_FILE: &str = "jobs.json";
 
 /// The Slurm job array of a sweep.
 #[derive(Debug)]
-pub struct Job {
+pub struct JobArray {
     /// The job's name in Slurm.
     pub name: String,
     /// Absolute path of the job's script and logs.
@@ -77,7 +77,7 @@ pub struct SlurmRequest<'a> {
     pub options: &'a [String],
 }
 
-impl Job {
+impl JobArray {
     /// The job of a sweep whose records go to an existing directory.
     ///
     /// # Errors
@@ -102,7 +102,7 @@ impl Job {
         Ok(text.lines().filter_map(parse_queued_task).collect())
     }
 
-    /// Submits the shards of a sweep that have runs in `missing_runs`, a list of run numbers from 0.
+    /// Submits the shards of a sweep that have runs in `missing_runs`: the numbers, from 0, of the runs without a record.
     ///
     /// # Errors
     /// A file cannot be written, or `sbatch` is not installed or fails.
@@ -154,7 +154,7 @@ impl Job {
     }
 
     /// The queued tasks whose shard has a run in `missing_runs`. A controller that was killed may still list tasks that ended long ago; they
-    /// have no missing run, so nobody waits for them.
+    /// have no missing run, so they are left out.
     pub fn unfinished_tasks(&self, queued: Vec<QueuedTask>, missing_runs: &[usize]) -> Vec<QueuedTask> {
         let jobs = self.submitted_jobs();
         let has_missing_run = |queued: &QueuedTask| {
@@ -250,7 +250,7 @@ fn command_failed(program: &str, reason: impl std::fmt::Display) -> RunError {
 fn slurm_safe_path(path: &Path) -> Result<&str, RunError> {
     let text = path.to_str().filter(|text| !text.contains(|letter: char| letter == '\\' || letter.is_control()));
     text.ok_or_else(|| {
-        RunError::file(path, "found a path with backslashes, line breaks or bytes that are no text, expected none")
+        RunError::file(path, "found a path with backslashes, line breaks or bytes that are not UTF-8, expected none")
     })
 }
 
@@ -313,7 +313,8 @@ mod tests {
     fn unfinished_tasks_are_those_with_missing_runs() {
         let directory = std::env::temp_dir().join(format!("rung-jobs-{}", std::process::id()));
         std::fs::create_dir_all(&directory).unwrap();
-        let job = Job { name: "rung-0".to_owned(), directory: directory.clone(), output_directory: directory.clone() };
+        let job =
+            JobArray { name: "rung-0".to_owned(), directory: directory.clone(), output_directory: directory.clone() };
         let running = |ids: &[&str]| -> Vec<QueuedTask> {
             ids.iter().map(|id| parse_queued_task(&format!("{id}|RUNNING|None")).unwrap()).collect()
         };
@@ -345,11 +346,11 @@ mod tests {
             SweepConfig::read(&text).and_then(|sweep| sweep.resolve()).unwrap()
         };
         let (first, second) = (std::env::temp_dir(), std::env::current_dir().unwrap());
-        let name = |seeds: &str, out: &Path| Job::new(&sweep(seeds), out).unwrap().name;
+        let name = |seeds: &str, out: &Path| JobArray::new(&sweep(seeds), out).unwrap().name;
         assert_eq!(name("[1, 2]", &first), name("[1, 2]", &first));
         assert_ne!(name("[1, 2]", &first), name("[1, 3]", &first));
         assert_ne!(name("[1, 2]", &first), name("[1, 2]", &second));
-        assert!(Job::new(&sweep("[1]"), Path::new("/nowhere/at/all")).is_err());
+        assert!(JobArray::new(&sweep("[1]"), Path::new("/nowhere/at/all")).is_err());
     }
 
     #[test]

@@ -24,7 +24,10 @@ pub fn read_records(directory: &Path) -> Result<Vec<(PathBuf, RunRecord)>, RunEr
 ///
 /// # Errors
 /// No id starts with `name`, or several do and none is equal to it.
-pub fn find_record<'a>(records: &'a [(PathBuf, RunRecord)], name: &str) -> Result<&'a (PathBuf, RunRecord), RunError> {
+pub fn find_record_by_id<'a>(
+    records: &'a [(PathBuf, RunRecord)],
+    name: &str,
+) -> Result<&'a (PathBuf, RunRecord), RunError> {
     let matches: Vec<_> = records.iter().filter(|(_, record)| record.id.starts_with(name)).collect();
     match matches[..] {
         [record] => Ok(record),

@@ -105,7 +105,7 @@ impl HttpRequest {
                 Ok(length) if length <= MAX_BODY_BYTES => Ok(length),
                 _ => Err(RequestError::Status(413, format!("the request is longer than {MAX_BODY_BYTES} bytes"))),
             },
-            _ => Err(status_error(400, "the length is no number")),
+            _ => Err(status_error(400, "the length is not a number")),
         }
     }
 }

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use http::{HttpRequest, HttpResponse, RequestError, RequestSource};
 use runs::Runs;
 
-use crate::files::file;
+use crate::files::find_file;
 
 /// Connections beyond this number are closed.
 const MAX_CONNECTIONS: usize = 64;
@@ -144,7 +144,7 @@ impl ServerState {
     }
 
     fn page_file(&self, path: &str) -> HttpResponse {
-        let Some(page_file) = path.strip_prefix('/').and_then(file) else {
+        let Some(page_file) = path.strip_prefix('/').and_then(find_file) else {
             return HttpResponse::text(404, "there is no such file".to_owned());
         };
         let mut bytes = page_file.bytes.to_vec();
@@ -152,7 +152,7 @@ impl ServerState {
             // The program answers, so the page must not load the WebAssembly module.
             let runs = if self.runs.is_some() { " data-runs=\"yes\"" } else { "" };
             let page = String::from_utf8_lossy(page_file.bytes)
-                .replace("data-engine=\"wasm\"", &format!("data-engine=\"api\"{runs}"))
+                .replace("data-backend=\"wasm\"", &format!("data-backend=\"api\"{runs}"))
                 .split_inclusive('\n')
                 .filter(|line| !line.contains("rung.wasm"))
                 .collect::<String>();

@@ -14,7 +14,7 @@ use super::http::{HttpResponse, JSON};
 
 /// Larger records, configs and headers of checkpoints are not read.
 const MAX_BYTES: u64 = 16 << 20;
-/// Most subfolders that are listed.
+/// Maximum number of subfolders that are listed.
 const MAX_RUNS: usize = 100_000;
 /// Shortest time between two scans of the folder, however many pages poll.
 const MIN_SCAN_INTERVAL: Duration = Duration::from_millis(900);

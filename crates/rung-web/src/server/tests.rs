@@ -37,9 +37,9 @@ fn server_serves_the_page_and_answers_requests() {
     let address = start_server(None);
     let (status, page) = get(address, "/");
     assert_eq!(status, 200);
-    assert!(page.contains("data-engine=\"api\"") && !page.contains("rung.wasm"), "{page}");
+    assert!(page.contains("data-backend=\"api\"") && !page.contains("rung.wasm"), "{page}");
     assert_eq!(get(address, "/main.js").0, 200);
-    assert_eq!(get(address, "/worker.js?engine=api").0, 200);
+    assert_eq!(get(address, "/worker.js?backend=api").0, 200);
     let (status, answer) = post(address, r#"{"ask": "audit", "model": {"preset": "llama-3.1-8b"}}"#, "");
     assert_eq!(status, 200);
     assert_eq!(answer, crate::answer(r#"{"ask": "audit", "model": {"preset": "llama-3.1-8b"}}"#, &[]).unwrap());

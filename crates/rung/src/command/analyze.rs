@@ -11,7 +11,8 @@ use rung_theory::spec;
 
 use super::memory::MemoryOption;
 use super::text_prompts::{
-    PromptsArgument, TextRequest, is_external_checkpoint, open_network, print_estimate, prompt_progress,
+    CheckpointPromptOptions, ForwardPasses, PromptsArgument, is_external_checkpoint, open_network, print_estimate,
+    prompt_progress,
 };
 use crate::output::{check_destination, print, print_json, progress_bar, spinner, write_file};
 
@@ -61,18 +62,18 @@ impl Analyze {
             let hint = nearest.map_or_else(String::new, |name| format!("; did you mean `{name}`?"));
             bail!("there is no analysis `{}`{hint} (there are {})", self.name, names().collect::<Vec<_>>().join(", "));
         };
-        let finding =
+        let output =
             if is_external_checkpoint(&self.model) { self.run_on_text(analysis)? } else { self.run_on_task(analysis)? };
-        for (number, chart) in finding.charts.iter().enumerate() {
+        for (number, chart) in output.charts.iter().enumerate() {
             let Some(path) = &self.svg else { break };
             let stem = path.file_stem().unwrap_or_default().to_string_lossy();
             let name = if number == 0 { format!("{stem}.svg") } else { format!("{stem}-{}.svg", number + 1) };
             write_file(&path.with_file_name(name), chart.svg())?;
         }
         if self.json {
-            print_json(&finding.data)?;
+            print_json(&output.data)?;
         } else {
-            print(&finding.text)?;
+            print(&output.text)?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -89,30 +90,32 @@ impl Analyze {
         let prompts = PromptsArgument::count(self.prompts.as_ref(), &self.model)?;
         let options = AnalysisOptions { task, prompts, seed: self.seed, ..AnalysisOptions::default() };
         let bar = spinner("analyzing".to_owned());
-        let finding = match analysis.run {
+        let output = match analysis.run {
             AnalysisFn::F32(run) => run(&Network::open(&self.model)?, &options),
             AnalysisFn::F64WithF32Fallback(run, _) => run(&Network::open(&self.model)?, &options),
         };
         bar.finish_and_clear();
-        Ok(finding?)
+        Ok(output?)
     }
 
     /// Runs an analysis of an external checkpoint, in single precision.
     fn run_on_text(&self, analysis: &Analysis) -> anyhow::Result<AnalysisOutput> {
         let (prompts, shots) = (self.prompts.as_ref(), self.shots.into());
-        let text = TextRequest { prompts, tasks: &self.task, shots, seed: self.seed }.read(&self.model)?;
+        let text = CheckpointPromptOptions { prompts, tasks: &self.task, shots, seed: self.seed }.read(&self.model)?;
         let network = open_network::<f32>(&self.model)?;
-        let cost = (analysis.max_text_prompts(), analysis.forward_passes(network.model.depth()));
-        print_estimate(analysis.name, &network, &text, cost)?;
+        let passes = ForwardPasses {
+            max_prompts: analysis.max_text_prompts(),
+            passes_per_prompt: analysis.forward_passes(network.model.depth()),
+        };
+        print_estimate(analysis.name, &network, &text, passes)?;
         let prompts = self.prompts.as_ref().map(|_| text.prompts.len());
-        let (max_prompts, passes) = cost;
-        let count = text.prompts.len().min(max_prompts.unwrap_or(usize::MAX));
-        let bar = progress_bar((count * passes) as u64).with_message("prompts analyzed");
+        let count = text.prompts.len().min(passes.max_prompts.unwrap_or(usize::MAX));
+        let bar = progress_bar((count * passes.passes_per_prompt) as u64).with_message("prompts analyzed");
         let progress = prompt_progress(&bar);
         let options = AnalysisOptions { task: None, prompts, seed: self.seed, text: Some(Arc::new(text)), progress };
         let (AnalysisFn::F32(run) | AnalysisFn::F64WithF32Fallback(_, run)) = analysis.run;
-        let finding = run(&network, &options);
+        let output = run(&network, &options);
         bar.finish_and_clear();
-        Ok(finding?)
+        Ok(output?)
     }
 }

@@ -1,7 +1,7 @@
 //! `rung ask`: how many hops a real language model takes in one forward pass.
 //!
 //! ```text
-//! rung ask http://127.0.0.1:8080 --hops 0..4 --entries 4,8 --count 200 --out smollm2.jsonl --svg ladder.svg
+//! rung ask http://127.0.0.1:8080 --hops 0..4 --entries 4,8 --count 200 --out smollm2.jsonl --svg hops.svg
 //! rung ask --compare a.jsonl b.jsonl --svg both.svg
 //! ```
 
@@ -13,8 +13,8 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use rung_ask::figure::{ModelAccuracies, draw_chart};
 use rung_ask::grid::Grid;
-use rung_ask::prompt::{ANSWER_PREFIX, PromptWriter, Style, TableOrder, Variant, numerals};
-use rung_ask::record::{AnswerLog, RecordHeader, read_record};
+use rung_ask::prompt::{ANSWER_SEPARATOR, PromptWriter, Style, TableOrder, Variant, numerals};
+use rung_ask::record::{RecordFile, RecordHeader, read_record};
 use rung_ask::run::{RequestPolicy, RunOutcome, run};
 use rung_ask::score::{Answer, AnswerSource};
 use rung_ask::server::{ModelServer, ServerProtocol};
@@ -45,7 +45,7 @@ const MAX_QUESTIONS: u64 = 1_000_000;
 #[command(after_help = "\
 Examples:
   rung ask http://127.0.0.1:8080 --hops 0..3 --count 100 --out smollm2.jsonl
-  rung ask http://127.0.0.1:8000/v1 --model qwen3-8b --chain-of-thought --svg ladder.svg
+  rung ask http://127.0.0.1:8000/v1 --model qwen3-8b --chain-of-thought --svg hops.svg
   rung ask --compare a.jsonl b.jsonl --svg both.svg
 
 Answers are appended to --out as they arrive. The same command resumes an interrupted run and asks only what is missing.
@@ -212,7 +212,7 @@ impl Ask {
     fn measure(&self, model: &dyn AnsweringModel, target: String) -> anyhow::Result<ExitCode> {
         let grid = self.grid(model)?;
         let header = RecordHeader::new(target, model.describe(), grid.clone());
-        let mut record = AnswerLog::open(&self.out, header)?;
+        let mut record = RecordFile::open(&self.out, header)?;
         let outcome = self.ask_questions(model, &grid, &mut record)?;
         let answers: Vec<Answer> = record.answers().cloned().collect();
         self.report(&MeasuredModel { name: describe(&model.describe()), grid, answers }, &outcome)
@@ -241,14 +241,14 @@ impl Ask {
         }
         let writer = self.style.writer(self.shots, DEFAULT_SHOTS);
         let symbols = if self.style.is_tokens() {
-            symbols::check(model, ANSWER_PREFIX, &numerals(max_entries))?
+            symbols::check(model, ANSWER_SEPARATOR, &numerals(max_entries))?
         } else {
-            symbols::choose(model, ANSWER_PREFIX, max_entries)?
+            symbols::choose(model, ANSWER_SEPARATOR, max_entries)?
         };
         Ok(Grid {
             writer,
             hops,
-            table_sizes: self.entries.clone(),
+            entries_per_table: self.entries.clone(),
             variants,
             questions_per_cell: self.count,
             seed: self.seed,
@@ -260,9 +260,10 @@ impl Ask {
         &self,
         model: &dyn AnsweringModel,
         grid: &Grid,
-        record: &mut AnswerLog,
+        record: &mut RecordFile,
     ) -> anyhow::Result<RunOutcome> {
-        let total = grid.questions_per_cell * (grid.hops.len() * grid.table_sizes.len() * grid.variants.len()) as u64;
+        let total =
+            grid.questions_per_cell * (grid.hops.len() * grid.entries_per_table.len() * grid.variants.len()) as u64;
         let policy = RequestPolicy {
             concurrency: usize::from(self.concurrency),
             max_requests_per_second: self.rate,
@@ -272,7 +273,7 @@ impl Ask {
         let interrupt = Interrupt::with_message("finishing the requests in flight; press again to quit at once");
         let bar = progress_bar(total);
         bar.set_message(remove_control(describe(&model.describe())));
-        let caller = call::link();
+        let caller = call::context();
         let progress = |answer_count: usize| {
             bar.set_position(answer_count as u64);
             if let Some(caller) = &caller {
@@ -375,8 +376,9 @@ struct ConfigLimits {
 
 impl ConfigLimits {
     fn new(config: &str) -> anyhow::Result<Self> {
-        let oracle = |plan: &Plan, hops: usize| certify(plan, hops, DEFAULT_CERTIFIED_HOPS);
-        let audit = audit_named(config, &AuditOptions { bound_searcher: Some(&oracle), ..AuditOptions::default() })?;
+        let search_bound = |plan: &Plan, hops: usize| certify(plan, hops, DEFAULT_CERTIFIED_HOPS);
+        let audit =
+            audit_named(config, &AuditOptions { bound_searcher: Some(&search_bound), ..AuditOptions::default() })?;
         let Some(capacity) = &audit.capacity else {
             let text = format!("{}: some layers are unknown, so their hops are not counted", audit.model);
             return Ok(Self { rungs: None, certified: None, text });
@@ -421,14 +423,14 @@ impl MeasuredModel {
         self.grid
             .variants
             .iter()
-            .flat_map(|variant| self.grid.table_sizes.iter().map(|entries| (variant.label(), *entries)))
+            .flat_map(|variant| self.grid.entries_per_table.iter().map(|entries| (variant.label(), *entries)))
     }
 
     fn text(&self, accuracies: &[CellAccuracy], threshold: f64) -> String {
         let mut text = format!("{}: hops in one forward pass (measured by prompting)\n", self.name);
         for (variant, entries) in self.variants_and_sizes() {
             let _ = writeln!(text, "  {variant}, tables of {entries} rows, chance {:.1}%", 100.0 / entries as f64);
-            for cell in accuracies.iter().filter(|cell| cell.variant == variant && cell.rows_per_table == entries) {
+            for cell in accuracies.iter().filter(|cell| cell.variant == variant && cell.entries_per_table == entries) {
                 let mass = cell
                     .symbol_mass
                     .map_or_else(String::new, |mass| format!(", {:.0}% of the probability on symbols", 100.0 * mass));

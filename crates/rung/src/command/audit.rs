@@ -105,8 +105,8 @@ impl AuditCommand {
             check_destination("--plot", path, &["svg", "png"])?;
         }
         let max_hops = if self.certify { MAX_CERTIFIED_HOPS } else { DEFAULT_CERTIFIED_HOPS };
-        let oracle = |plan: &Plan, hops: usize| certify(plan, hops, max_hops);
-        let options = AuditOptions { bound_searcher: Some(&oracle), ..self.cache.options() };
+        let search_bound = |plan: &Plan, hops: usize| certify(plan, hops, max_hops);
+        let options = AuditOptions { bound_searcher: Some(&search_bound), ..self.cache.options() };
         if let [folder] = self.models.as_slice()
             && let Some(files) = find_configs(Path::new(folder))
         {
@@ -204,7 +204,7 @@ impl AuditCommand {
             };
             return format!("{value:#}\n");
         }
-        let colour = colour();
+        let colour = is_output_coloured();
         if self.all {
             return table::text(audits);
         }
@@ -251,7 +251,7 @@ fn audit_all(files: &[PathBuf], options: &AuditOptions, bar: &ProgressBar) -> Ve
 }
 
 /// Whether output is coloured: only on a terminal, and not with `NO_COLOR`.
-pub(super) fn colour() -> bool {
+pub(super) fn is_output_coloured() -> bool {
     let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     std::io::stdout().is_terminal() && !no_colour && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }

@@ -136,8 +136,9 @@ impl BenchCommand {
             print(&profile_table(step, threads)?)
         };
         if let Some(model) = &self.model {
-            let steps =
-                with_spinner("profiling prefill and decoding", || profile::checkpoint(model, threads, self.steps));
+            let steps = with_spinner("profiling prefill and decoding", || {
+                profile::profile_checkpoint(model, threads, self.steps)
+            });
             steps?.iter().try_for_each(&mut print_profile)?;
         } else {
             let filter = CaseFilter { only: None, shape: self.shape.clone(), mixer: self.mixer.clone() };

@@ -10,7 +10,7 @@ use rung_theory::bound::checker::{Cells, Certificate, ProofCase, Theorem, TokenC
 use rung_theory::bound::input::BoundInput;
 use rung_theory::bound::search::MAX_SEARCH_HOPS;
 use rung_theory::bound::stack_bounds::StackBounds;
-use rung_theory::report::{BoundAnswer, BoundRequest, brief, heads_dim_bits};
+use rung_theory::report::{BoundAnswer, BoundRequest, format_large_integer, heads_dim_bits};
 use rung_theory::stack::Plan;
 use serde_json::Value;
 
@@ -190,7 +190,7 @@ impl Bound {
             "F = L full layers, blocks 0 and 1 empty"
         };
         writeln!(text, "  theorem    {}, case {}: {case}", certificate.theorem.name(), certificate.case.number())?;
-        if let Some(inner) = certificate.embedding {
+        if let Some(inner) = certificate.inner_instance {
             writeln!(text, "  embedding  {} inside these tables, the others constant", hops_text(inner.hops))?;
         }
         if certificate.needs_w_major() {
@@ -198,7 +198,7 @@ impl Bound {
         }
         writeln!(text, "  message    {} bits", with_commas(&input.message_bits))?;
         writeln!(text, "  blocks     {} state bits", join(&certificate.state_bits))?;
-        writeln!(text, "  m          {}", brief(&certificate.m))?;
+        writeln!(text, "  m          {}", format_large_integer(&certificate.m))?;
         for (name, list) in parameters(certificate) {
             if !list.is_empty() {
                 writeln!(text, "  {name:<10} {}", join(&list))?;
@@ -213,7 +213,7 @@ impl Bound {
 }
 
 fn join(numbers: &[BigUint]) -> String {
-    numbers.iter().map(brief).collect::<Vec<_>>().join(" | ")
+    numbers.iter().map(format_large_integer).collect::<Vec<_>>().join(" | ")
 }
 
 /// The parameters of a proof with their names in the paper.

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use rung_audit::{AuditOptions, audit_path};
 use rung_nn::Network;
-use rung_nn::families::decode::planned_cache_bytes;
-use rung_nn::families::{self, converted};
+use rung_nn::families::decode::predicted_cache_bytes;
+use rung_nn::families::{self, replaced_mixers};
 use rung_tokenizer::Tokenizer;
 
 use crate::output::with_spinner;
@@ -38,7 +38,7 @@ impl CheckpointInput {
 
 /// Reads an external checkpoint.
 pub fn open(path: &Path) -> anyhow::Result<Network<f32>> {
-    if !families::recognise(path) {
+    if !families::is_checkpoint(path) {
         bail!("{}: found neither config.json nor a GGUF file, expected an external checkpoint", path.display());
     }
     Ok(Network::open(path)?)
@@ -46,18 +46,18 @@ pub fn open(path: &Path) -> anyhow::Result<Network<f32>> {
 
 /// The tokenizer of a checkpoint's directory or GGUF file; none if it has none.
 pub fn tokenizer(path: &Path) -> anyhow::Result<Option<Tokenizer>> {
-    Ok(Tokenizer::open(&converted::base_path(path)?)?)
+    Ok(Tokenizer::open(&replaced_mixers::base_path(path)?)?)
 }
 
-/// The planner's size of the KV cache and recurrent states after a number of tokens, in fp32; none for converted checkpoints, and where it
-/// is unknown.
-pub fn planned_bytes(path: &Path, tokens: usize) -> anyhow::Result<Option<u64>> {
-    if converted::recognise(path) {
+/// Size in bytes, as `rung plan` computes it, of the KV cache and recurrent states after a number of tokens, in fp32; none where it is
+/// unknown and for checkpoints whose layers were replaced by `rung convert`.
+pub fn predict_cache_bytes(path: &Path, tokens: usize) -> anyhow::Result<Option<u64>> {
+    if replaced_mixers::is_converted(path) {
         // The config describes the checkpoint before its layers were replaced.
         return Ok(None);
     }
     let config = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
     let audit =
         audit_path(&config, &AuditOptions::default()).with_context(|| format!("auditing {}", config.display()))?;
-    Ok(planned_cache_bytes(&audit, tokens))
+    Ok(predicted_cache_bytes(&audit, tokens))
 }

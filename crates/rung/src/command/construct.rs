@@ -57,8 +57,8 @@ pub struct Construct {
     #[arg(long, value_enum, default_value_t = Norms::None)]
     norm: Norms,
     /// Floating-point format of the weights.
-    #[arg(long, value_enum, default_value_t = Precision::F32)]
-    precision: Precision,
+    #[arg(long, value_enum, default_value_t = FloatFormat::F32)]
+    precision: FloatFormat,
     /// Output directory; created if it does not exist.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -82,7 +82,7 @@ enum Norms {
 
 /// The floating-point format of weights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub enum Precision {
+pub enum FloatFormat {
     /// Single precision.
     F32,
     /// Double precision.
@@ -93,21 +93,21 @@ impl Construct {
     /// Runs the command.
     ///
     /// # Errors
-    /// The request makes no construction, or the folder cannot be written.
+    /// There is no construction for the request, or the folder cannot be written.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.memory.apply();
         if self.name == "list" {
             return self.list();
         }
         match self.precision {
-            Precision::F32 => self.build::<f32>(),
-            Precision::F64 => self.build::<f64>(),
+            FloatFormat::F32 => self.build::<f32>(),
+            FloatFormat::F64 => self.build::<f64>(),
         }
     }
 
     fn list(&self) -> anyhow::Result<ExitCode> {
         if self.json {
-            let entry = |kind: &construct::ConstructionKind| json!({"name": kind.name, "about": kind.about, "carries": kind.has_forwarding});
+            let entry = |kind: &construct::ConstructionKind| json!({"name": kind.name, "about": kind.about, "has_forwarding": kind.has_forwarding});
             print_json(&json!(KINDS.iter().map(entry).collect::<Vec<_>>()))?;
             return Ok(ExitCode::SUCCESS);
         }

@@ -9,13 +9,15 @@ use rung_figure::figure::Chart as _;
 use rung_inspect::analysis::AnalysisOptions;
 use rung_inspect::analysis::convert::text::{TextConvertOptions, convert_text};
 use rung_inspect::analysis::convert::{ConvertOptions, convert};
-use rung_nn::families::converted;
+use rung_nn::families::replaced_mixers;
 use rung_nn::network::files::RUN_CONFIG;
 use rung_nn::{Network, Provenance};
 use serde_json::json;
 
 use super::memory::MemoryOption;
-use super::text_prompts::{PromptsArgument, TextRequest, is_external_checkpoint, open_network, print_estimate};
+use super::text_prompts::{
+    CheckpointPromptOptions, ForwardPasses, PromptsArgument, is_external_checkpoint, open_network, print_estimate,
+};
 use crate::output::{check_destination, print, print_json, progress_bar, write_file};
 
 /// Replace full layers of a trained network by recurrent ones.
@@ -144,15 +146,18 @@ impl Convert {
         }
         let prompts = self.prompts.clone().map(PromptsArgument::File);
         let (tasks, seed): (Vec<String>, u64) = (self.task.clone().into_iter().collect(), self.seed);
-        let text = TextRequest { prompts: prompts.as_ref(), tasks: &tasks, shots: 2, seed }.read(&self.model)?;
+        let text =
+            CheckpointPromptOptions { prompts: prompts.as_ref(), tasks: &tasks, shots: 2, seed }.read(&self.model)?;
         let network = open_network::<f32>(&self.model)?;
         let candidates = if self.layers.is_empty() { network.plan.full_layers() } else { self.layers.len() };
-        // A distillation step costs about three passes over its prompt; each candidate is validated on a fifth of the prompts.
+        // A distillation step costs about three passes over its prompt; in each round of replacement every candidate is run on a fifth of the
+        // prompts, for validation. Measuring the perplexities before and after costs at most two passes over all prompts.
         let validation_prompts = text.prompts.len().div_ceil(5);
         let passes = 2
             + (3 * self.steps as usize).div_ceil(text.prompts.len())
             + self.replace * candidates * validation_prompts / text.prompts.len();
-        print_estimate("convert", &network, &text, (None, passes))?;
+        let passes = ForwardPasses { max_prompts: None, passes_per_prompt: passes };
+        print_estimate("convert", &network, &text, passes)?;
         let options = TextConvertOptions {
             to: self.to.clone(),
             layers: self.layers.clone(),
@@ -167,7 +172,7 @@ impl Convert {
         bar.finish_and_clear();
         let (conversion, replaced_layers) = result?;
         if let Some(out) = &self.out {
-            converted::save(out, &self.model, &replaced_layers)?;
+            replaced_mixers::save(out, &self.model, &replaced_layers)?;
         }
         if self.json {
             let mut value = serde_json::to_value(&conversion)?;

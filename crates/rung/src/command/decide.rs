@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::stack::SizeOptions;
 use crate::output::{hops_text, print, print_json, with_spinner};
-use rung_theory::report::brief;
+use rung_theory::report::format_large_integer;
 
 /// Decide whether a stack can compose tables of given sizes.
 ///
@@ -85,7 +85,7 @@ impl Decide {
             "{}, {} on {} tokens: {}{evidence}",
             self.stack,
             hops_text(self.hops),
-            brief(&tables.tokens()),
+            format_large_integer(&tables.tokens()),
             verdict.name()
         )?;
         writeln!(text, "  {}", verdict.reason())?;

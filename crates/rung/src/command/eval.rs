@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail};
 use rung_nn::Network;
+use rung_nn::memory::BatchShape;
 use rung_nn::network::files::RUN_CONFIG;
 use rung_theory::task;
 use rung_train::network::initial_network;
@@ -17,7 +18,7 @@ use serde_json::{Value, json};
 use super::device::DeviceOption;
 use super::eval_text;
 use super::memory::MemoryOption;
-use super::text_prompts::{PromptsArgument, TextRequest, is_external_checkpoint};
+use super::text_prompts::{CheckpointPromptOptions, PromptsArgument, is_external_checkpoint};
 use super::train::read_text;
 use crate::output::{print, print_json, spinner};
 
@@ -84,7 +85,7 @@ impl Eval {
                 bail!("--weights and --device: expected a run, found an external checkpoint");
             }
             let (prompts, shots) = (self.prompts.as_ref(), self.shots.into());
-            let request = TextRequest { prompts, tasks: &self.task, shots, seed: self.seed };
+            let request = CheckpointPromptOptions { prompts, tasks: &self.task, shots, seed: self.seed };
             return eval_text::evaluate(&self.directory, &request, self.json);
         }
         let prompts = PromptsArgument::count(self.prompts.as_ref(), &self.directory)?.unwrap_or(DEFAULT_PROMPTS);
@@ -106,7 +107,8 @@ impl Eval {
             None => Network::open(&self.directory)?,
         };
         for source in &sources {
-            network.check_inference_memory("evaluation", (prompts.min(BATCH_SIZE), source.task().length()))?;
+            let batch = BatchShape { prompts: prompts.min(BATCH_SIZE), tokens: source.task().length() };
+            network.check_inference_memory("evaluation", batch)?;
         }
         let Network { model, weights, .. } = network;
         let device = self.device.open()?;

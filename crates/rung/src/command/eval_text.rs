@@ -6,27 +6,27 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use rung_inspect::analysis::AnalysisOptions;
-use rung_inspect::analysis::questions::{GroupScore, Questions};
+use rung_inspect::analysis::questions::{GroupScore, QuestionLimits, Questions};
 use rung_nn::{Network, NoHooks};
 use rung_train::run::accuracy::AnswerCount;
 use serde_json::json;
 
-use super::text_prompts::{TextRequest, open_network, print_estimate, prompt_progress};
+use super::text_prompts::{CheckpointPromptOptions, ForwardPasses, open_network, print_estimate, prompt_progress};
 use crate::output::{print, print_json, progress_bar};
 
 /// Evaluates a checkpoint on prompts as text, on all cores.
 ///
 /// # Errors
 /// The checkpoint, its tokenizer or the prompts cannot be read.
-pub fn evaluate(model: &Path, request: &TextRequest<'_>, as_json: bool) -> anyhow::Result<ExitCode> {
+pub fn evaluate(model: &Path, request: &CheckpointPromptOptions<'_>, as_json: bool) -> anyhow::Result<ExitCode> {
     let text = request.read(model)?;
     let network = open_network::<f32>(model)?;
-    print_estimate("eval", &network, &text, (None, 1))?;
+    print_estimate("eval", &network, &text, ForwardPasses::ONE)?;
     let prompts = Some(text.prompts.len());
     let bar = progress_bar(text.prompts.len() as u64).with_message("prompts evaluated");
     let progress = prompt_progress(&bar);
     let options = AnalysisOptions { prompts, text: Some(text.into()), progress, ..AnalysisOptions::default() };
-    let questions = Questions::sample(&network, &options, (usize::MAX, usize::MAX))?;
+    let questions = Questions::sample(&network, &options, QuestionLimits::NONE)?;
     let scores = questions.measure(&network.model, &network.weights, || NoHooks)?;
     bar.finish_and_clear();
     if as_json {

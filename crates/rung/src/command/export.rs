@@ -154,8 +154,8 @@ fn write_precisions(text: &mut String, precisions: &[PrecisionCheck]) -> std::fm
     )?;
     writeln!(text, "  weights  cache  right      smallest and largest margin of the answer's logit")?;
     for check in precisions {
-        let PrecisionCheck { weights, cache, right, of, smallest_margin, largest_margin } = check;
-        let score = format!("{right} of {of}");
+        let PrecisionCheck { weights, cache, right, instances, smallest_margin, largest_margin } = check;
+        let score = format!("{right} of {instances}");
         writeln!(text, "  {weights:7}  {cache:5}  {score:9}  {smallest_margin:.3} {largest_margin:.3}")?;
     }
     Ok(())

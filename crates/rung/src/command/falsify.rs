@@ -175,9 +175,9 @@ impl Falsify {
     }
 
     fn report(&self, target: &TargetModel, result: &SearchResult) -> anyhow::Result<()> {
-        let model = result.target_with_shrunk_task.as_ref().unwrap_or(target);
+        let witness_target = result.target_with_shrunk_task.as_ref().unwrap_or(target);
         let page = match &result.witness {
-            Some(witness) => Some(WitnessPage::new(witness, model)?),
+            Some(witness) => Some(WitnessPage::new(witness, witness_target)?),
             None => None,
         };
         if let (Some(path), Some(witness)) = (&self.out, &result.witness) {

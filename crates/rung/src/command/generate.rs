@@ -5,7 +5,7 @@
 //! rung generate FOLDER --tokens 1,5,7 --count 20 --temperature 0.8 --seed 3 --json
 //! ```
 //!
-//! It also prints the number of bytes of the cache, measured and planned.
+//! It also prints the number of bytes of the cache, measured, and as `rung plan` computes it.
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ use rung_theory::task::seeded;
 use rung_tokenizer::Tokenizer;
 use serde_json::json;
 
-use super::checkpoint::{CheckpointInput, planned_bytes, tokenizer};
+use super::checkpoint::{CheckpointInput, predict_cache_bytes, tokenizer};
 use super::memory::MemoryOption;
 use crate::output::{print, print_json, with_commas};
 
@@ -60,9 +60,13 @@ impl Generate {
         let prompt = self.encode(tokenizer.as_ref())?;
         let checkpoint = self.input.open()?;
         let total = prompt.len().saturating_add(self.count);
-        let planned_cache = planned_bytes(&self.input.model, total)?.unwrap_or(0);
+        let predicted_bytes = predict_cache_bytes(&self.input.model, total)?.unwrap_or(0);
         let prefill_bytes = checkpoint.config.memory_estimate(&checkpoint.plan).inference_bytes(prompt.len());
-        memory::check(format!("a cache of {total} tokens"), prefill_bytes.saturating_add(planned_cache.into()), None)?;
+        memory::check(
+            format!("a cache of {total} tokens"),
+            prefill_bytes.saturating_add(predicted_bytes.into()),
+            None,
+        )?;
         let mut decoder = CheckpointDecoder::new(&checkpoint.model, &checkpoint.weights, self.input.threads());
         let (mut rng, mut tokens) = (seeded(self.seed), Vec::new());
         let streams_text = !self.json && std::io::stdout().is_terminal();
@@ -86,13 +90,14 @@ impl Generate {
         }
         let seconds = start.elapsed().as_secs_f64();
         let text = tokenizer.as_ref().map(|tokenizer| tokenizer.decode(&tokens)).transpose()?;
-        let (cache_bytes, planned) = (decoder.cache_bytes(), planned_bytes(&self.input.model, decoder.token_count())?);
+        let (cache_bytes, predicted_bytes) =
+            (decoder.cache_bytes(), predict_cache_bytes(&self.input.model, decoder.token_count())?);
         if self.json {
             print_json(&json!({
                 "tokens": tokens,
                 "text": text,
                 "prompt_tokens": prompt,
-                "cache": { "tokens": decoder.token_count(), "bytes": cache_bytes, "planned_bytes": planned },
+                "cache": { "tokens": decoder.token_count(), "bytes": cache_bytes, "planned_bytes": predicted_bytes },
             }))?;
             return Ok(ExitCode::SUCCESS);
         }
@@ -101,9 +106,9 @@ impl Generate {
         } else {
             print(&format!("{}\n", tokens_text(tokenizer.as_ref(), &tokens)?))?;
         }
-        let planned = planned.map_or("unknown".to_owned(), with_commas);
+        let predicted_text = predicted_bytes.map_or("unknown".to_owned(), with_commas);
         eprintln!(
-            "{} tokens in {seconds:.1} s; cache of {} tokens: {} bytes, planned {planned}",
+            "{} tokens in {seconds:.1} s; cache of {} tokens: {} bytes, planned {predicted_text}",
             tokens.len(),
             decoder.token_count(),
             with_commas(cache_bytes),

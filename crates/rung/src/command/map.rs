@@ -76,13 +76,13 @@ impl Map {
     fn text(&self, rows: &[HopMapRow]) -> anyhow::Result<String> {
         let mut text = format!("{}\n", self.stack);
         for row in rows.iter().rev() {
-            let solved = row.solved_all.map_or_else(
+            let solved = row.longest_with_all_tables_solved.map_or_else(
                 || "not solved for all tables".to_owned(),
                 |SolvedLength { log2_tokens, construction }| {
                     format!("solved for all tables up to 2^{log2_tokens:.0} tokens ({construction}, constructed)")
                 },
             );
-            let impossible = row.impossible.as_ref().map_or_else(
+            let impossible = row.impossibility_certificate.as_ref().map_or_else(
                 || "no certificate".to_owned(),
                 |bound| {
                     let trivial = if bound.accepted.trivial { ", trivial" } else { "" };
@@ -90,8 +90,8 @@ impl Map {
                 },
             );
             writeln!(text, "  {:>7}  {solved:<60} {impossible}", hops_text(row.hops))?;
-            if let Some(SolvedLength { log2_tokens, construction }) = row.solved_some {
-                let tables = "tables with one branch at every hop but the last";
+            if let Some(SolvedLength { log2_tokens, construction }) = row.longest_with_some_tables_solved {
+                let tables = "tables with one row group at every hop but the last";
                 writeln!(
                     text,
                     "           {tables}: solved up to 2^{log2_tokens:.1} tokens ({construction}, constructed)"

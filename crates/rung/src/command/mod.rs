@@ -76,11 +76,11 @@ pub enum Command {
     Analyze(analyze::Analyze),
     // Replaces full attention layers by recurrent ones.
     Convert(convert::Convert),
-    // Searches a counterexample to one model.
+    // Searches for a counterexample to one model.
     Falsify(falsify::Falsify),
     // Checks or shows a counterexample, also called a witness.
     Witness(witness::WitnessCommand),
-    // Maps hops against tokens.
+    // Draws which prompt lengths are solved, unknown or impossible, for each number of hops.
     Map(map::Map),
     // Decides whether the block summaries of sparse attention are too short.
     Sparse(sparse::SparseCommand),

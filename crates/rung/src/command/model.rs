@@ -179,7 +179,7 @@ impl Show {
             None => None,
         };
         let (title, inventory, plan) = match (&self.path, expected) {
-            (Some(path), None) if families::recognise(path) => {
+            (Some(path), None) if families::is_checkpoint(path) => {
                 let checkpoint = checkpoint::open(path)?;
                 let family =
                     if let Provenance::Checkpoint { family, .. } = checkpoint.provenance { family } else { "" };

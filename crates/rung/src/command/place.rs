@@ -9,7 +9,7 @@ use rung_audit::report::{json, layer_ratio, text};
 use rung_audit::{Audit, AuditError, AuditOptions, WeightSize, find_weights, parse_bytes, placement};
 use rung_figure::figure::{AxisSpec, LineChart, Point, Scale, Series};
 
-use super::audit::{CacheOptions, colour, report_malformed};
+use super::audit::{CacheOptions, is_output_coloured, report_malformed};
 use crate::output::{audit_named, check_destination, print, print_coloured, write_chart};
 
 /// GPUs whose memory is drawn as horizontal lines.
@@ -40,6 +40,7 @@ pub struct Place {
     memory: Option<u64>,
     /// GPUs by name, such as h100 or h100x2
     #[arg(long, value_name = "GPU", requires = "engine", conflicts_with = "memory", value_parser = device::parse_devices)]
+    // Memory of one device in bytes, and the number of devices.
     on: Option<(u64, u64)>,
     /// Size of the weights: bytes, bits per weight (4.5bpw), or a file
     #[arg(long, value_name = "W", requires = "engine")]
@@ -72,7 +73,11 @@ impl Place {
             Err(error) => return Ok(report_malformed(&self.model, &error)),
         };
         if !audit.unknown_reasons.is_empty() {
-            let report = if self.json { format!("{:#}\n", json::audit(&audit)) } else { text::audit(&audit, colour()) };
+            let report = if self.json {
+                format!("{:#}\n", json::audit(&audit))
+            } else {
+                text::audit(&audit, is_output_coloured())
+            };
             print(&report)?;
             return Ok(ExitCode::from(3));
         }
@@ -85,7 +90,7 @@ impl Place {
     fn place(&self, audit: &Audit, budget: u64, options: &AuditOptions) -> anyhow::Result<ExitCode> {
         match placement::find_best_placements(audit, budget, options) {
             Ok(report) if self.json => print(&format!("{:#}\n", json::placements(&report)))?,
-            Ok(report) => print_coloured(&text::placements(&report, colour()))?,
+            Ok(report) => print_coloured(&text::placements(&report, is_output_coloured()))?,
             Err(error) => return Ok(report_malformed(&self.model, &error)),
         }
         Ok(ExitCode::SUCCESS)

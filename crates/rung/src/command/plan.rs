@@ -49,6 +49,7 @@ pub struct PlanCommand {
     memory: Option<u64>,
     /// GPUs by name, such as h100 or h100x2
     #[arg(long, value_name = "GPU", conflicts_with = "memory", value_parser = device::parse_devices)]
+    // Memory of one device in bytes, and the number of devices.
     on: Option<(u64, u64)>,
     /// Context length in tokens, such as 32k, as the engine's own flag means it [default: the config's maximum]
     #[arg(long, value_name = "N", value_parser = parse_tokens, allow_hyphen_values = true)]

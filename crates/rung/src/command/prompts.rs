@@ -106,7 +106,7 @@ impl PromptOptions {
     }
 }
 
-/// Write the ladder of look-ups as tasks of an evaluation harness.
+/// Write questions of increasing numbers of hops as tasks of an evaluation harness.
 #[derive(Debug, clap::Args)]
 pub struct ExportOptions {
     /// Which harness: lm-eval, inspect, lighteval, or jsonl for the questions alone
@@ -149,7 +149,7 @@ impl ExportOptions {
         let grid = Grid {
             writer: self.style.writer(self.shots.map(usize::from), 2),
             hops: parse_hops(&self.hops)?,
-            table_sizes: self.entries.clone(),
+            entries_per_table: self.entries.clone(),
             variants: vec![Variant::default()],
             questions_per_cell: self.count,
             seed: self.seed,

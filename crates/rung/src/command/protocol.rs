@@ -10,7 +10,7 @@ use rung_nn::Network;
 use rung_nn::protocol::NumberEncoding;
 use serde_json::json;
 
-use super::construct::Precision;
+use super::construct::FloatFormat;
 use super::memory::MemoryOption;
 use super::trace::InstanceOptions;
 use crate::output::{print, print_json, with_spinner};
@@ -31,8 +31,8 @@ pub struct Protocol {
     #[arg(long, value_name = "P")]
     bits: Option<u32>,
     /// Floating-point format to run in.
-    #[arg(long, value_enum, default_value_t = Precision::F32)]
-    precision: Precision,
+    #[arg(long, value_enum, default_value_t = FloatFormat::F32)]
+    precision: FloatFormat,
     #[command(flatten)]
     memory: MemoryOption,
     /// Write JSON.
@@ -48,8 +48,8 @@ impl Protocol {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.memory.apply();
         match self.precision {
-            Precision::F32 => self.execute::<f32>(),
-            Precision::F64 => self.execute::<f64>(),
+            FloatFormat::F32 => self.execute::<f32>(),
+            FloatFormat::F64 => self.execute::<f64>(),
         }
     }
 

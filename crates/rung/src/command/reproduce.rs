@@ -18,7 +18,7 @@ use rung_lab::chapter::{
     Artefact, ChapterOutput, Preset, audited, constructed, inspected, measured, proved, refuted, summary, unknown,
 };
 use rung_lab::experiment::{self, Conclusion, Experiment, ReportChapter, verdicts};
-use rung_lab::store::{EvidenceStore, MissingEvidence};
+use rung_lab::store::{RecordError, RecordStore};
 use rung_nn::file::write_atomically;
 use rung_train::run::{ComputeDevice, Run, RunError, directory, record};
 use rung_train::sweep::{self, Shard, Sweep};
@@ -70,9 +70,9 @@ fn part_names() -> clap::builder::PossibleValuesParser {
         ("proved", "Certificates, maps, the sparse bound"),
         ("constructed", "Explicit weights, run against the oracle"),
         ("refuted", "Failures that were found, and checked"),
-        ("measured", "The experiments of the main job"),
+        ("measured", "The training experiments, without those on open questions"),
         ("open", "The experiments on open questions, about an hour"),
-        ("inspected", "What the analyses see, in a construction and in a trained network"),
+        ("inspected", "What the analyses measure, in a construction and in a trained network"),
         ("audited", "Public models"),
     ];
     let alias = |name: &str| if name == "inspected" { "looked" } else { "" };
@@ -110,7 +110,7 @@ impl Reproduce {
         }
         fs::create_dir_all(&self.out).with_context(|| format!("creating the directory {}", self.out.display()))?;
         let sweeps = self.sweeps(preset)?;
-        let store = EvidenceStore::new(&self.out, preset);
+        let store = RecordStore::new(&self.out, preset);
         let training = if self.render_only { TrainingOutcome::default() } else { self.compute(&store, &sweeps)? };
         let (chapters, conclusions) = self.render(&store, &sweeps);
         let path = self.write(preset, &chapters, &conclusions)?;
@@ -152,11 +152,7 @@ impl Reproduce {
     }
 
     /// Computes and records the evidence of the selected chapters.
-    fn compute(
-        &self,
-        store: &EvidenceStore,
-        sweeps: &[(&'static Experiment, Sweep)],
-    ) -> anyhow::Result<TrainingOutcome> {
+    fn compute(&self, store: &RecordStore, sweeps: &[(&'static Experiment, Sweep)]) -> anyhow::Result<TrainingOutcome> {
         self.print_estimate(store.preset(), sweeps)?;
         if self.is_selected("proved") {
             let bar = progress_bar(proved::record_count(store.preset())).with_message("proved");
@@ -189,7 +185,7 @@ impl Reproduce {
     /// Writes the selected chapters from records.
     fn render(
         &self,
-        store: &EvidenceStore,
+        store: &RecordStore,
         sweeps: &[(&'static Experiment, Sweep)],
     ) -> (Vec<ChapterOutput>, Vec<(&'static str, Conclusion)>) {
         let mut chapters = Vec::new();
@@ -224,12 +220,12 @@ impl Reproduce {
     }
 
     /// The records of an experiment's runs, and a sentence for each run without a record.
-    fn read_records(&self, store: &EvidenceStore, experiment: &'static Experiment, sweep: &Sweep) -> ExperimentRecords {
+    fn read_records(&self, store: &RecordStore, experiment: &'static Experiment, sweep: &Sweep) -> ExperimentRecords {
         let mut notes = Vec::new();
         let failures = match store.read::<Failures>(&failures_key(experiment)) {
             Ok(record) => record.data,
             // Without it no run failed, or none was started; each run without a record says so.
-            Err(MissingEvidence::NotRun) => Failures::new(),
+            Err(RecordError::NotRun) => Failures::new(),
             Err(reason) => {
                 notes.push(format!("{}: {reason}.", failures_key(experiment)));
                 Failures::new()
@@ -291,7 +287,7 @@ impl Reproduce {
     }
 
     /// Trains the runs that have no record yet, and records which of them failed.
-    fn train(&self, store: &EvidenceStore, sweeps: &[(&'static Experiment, Sweep)]) -> anyhow::Result<TrainingOutcome> {
+    fn train(&self, store: &RecordStore, sweeps: &[(&'static Experiment, Sweep)]) -> anyhow::Result<TrainingOutcome> {
         let mut training = TrainingOutcome::default();
         if sweeps.is_empty() {
             return Ok(training);

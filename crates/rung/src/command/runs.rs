@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use anyhow::bail;
 use rung_figure::figure::csv::{Csv, field};
 use rung_train::run::RunRecord;
-use rung_train::sweep::{find_record, read_records};
+use rung_train::sweep::{find_record_by_id, read_records};
 use serde_json::{Value, json};
 
 use super::sweep::record_line;
@@ -45,22 +45,22 @@ impl Runs {
                 bail!("--where: found `{filter}`, expected key=value");
             };
             if let Some((_, record)) = runs.first()
-                && config_value(&json!(record), key).is_none()
+                && record_value(&json!(record), key).is_none()
             {
                 bail!(
                     "--where: found key `{key}`, expected one of a record or its config, such as stack or facts.rungs"
                 );
             }
             runs.retain(|(_, record)| {
-                config_value(&json!(record), key).is_some_and(|found| equals_text(&found, value))
+                record_value(&json!(record), key).is_some_and(|found| equals_text(&found, value))
             });
         }
         if let Some(names) = &self.diff {
-            let (first, second) = (&find_record(&runs, &names[0])?.1, &find_record(&runs, &names[1])?.1);
+            let (first, second) = (&find_record_by_id(&runs, &names[0])?.1, &find_record_by_id(&runs, &names[1])?.1);
             return self.print_difference(first, second);
         }
         if self.csv {
-            print(&table(runs.iter().map(|(_, record)| record)))?;
+            print(&to_csv(runs.iter().map(|(_, record)| record)))?;
         } else if self.json {
             print_json(&Value::Array(runs.iter().map(|(_, record)| json!(record)).collect()))?;
         } else {
@@ -101,7 +101,7 @@ fn without_evaluations(record: &RunRecord) -> Value {
 }
 
 /// The value of a dotted key of the record, or else of its config.
-fn config_value(record: &Value, key: &str) -> Option<Value> {
+fn record_value(record: &Value, key: &str) -> Option<Value> {
     let lookup = |from: &Value| key.split('.').try_fold(from.clone(), |value, part| value.get(part).cloned());
     lookup(record).or_else(|| lookup(&record["config"]))
 }
@@ -132,7 +132,7 @@ fn add_differences(key: &str, first: &Value, second: &Value, differences: &mut V
 }
 
 /// Records as CSV, one line per run and metric group.
-pub fn table<'a>(records: impl Iterator<Item = &'a RunRecord>) -> String {
+pub fn to_csv<'a>(records: impl Iterator<Item = &'a RunRecord>) -> String {
     let header = [
         "id",
         "stack",

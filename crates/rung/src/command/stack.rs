@@ -54,10 +54,10 @@ impl SizeOptions {
     ///
     /// # Errors
     /// The text is neither a stack nor a model; or a model has unknown layers, or is given together with options for sizes.
-    pub fn resolve(&self, name: &str) -> anyhow::Result<NamedStack> {
+    pub fn resolve(&self, name: &str) -> anyhow::Result<ResolvedStack> {
         let (defaults, convention) = (self.defaults(), self.message);
         match Plan::parse(name, &defaults) {
-            Ok(plan) => Ok(NamedStack { text: name.to_owned(), plan, defaults, convention }),
+            Ok(plan) => Ok(ResolvedStack { text: name.to_owned(), plan, defaults, convention }),
             Err(_) if is_model_name(name) => {
                 if defaults != Defaults::default() {
                     bail!(
@@ -69,7 +69,7 @@ impl SizeOptions {
                     bail!("{name}: {}", audit.unknown_reasons.join("; "));
                 };
                 let defaults = Defaults { model_width: Some(plan.width), ..defaults };
-                Ok(NamedStack { text: plan.to_stack().to_string(), plan, defaults, convention })
+                Ok(ResolvedStack { text: plan.to_stack().to_string(), plan, defaults, convention })
             }
             Err(error) => Err(error.into()),
         }
@@ -78,13 +78,15 @@ impl SizeOptions {
 
 /// Whether a name is a model's. No mixer's name has a dash, a dot or a slash.
 fn is_model_name(name: &str) -> bool {
-    let has_no_grammar = !name.contains(['{', '(', '*', ' ']);
-    preset_text(name).is_some() || Path::new(name).exists() || has_no_grammar && name.contains(['-', '.', '/', '\\'])
+    let has_no_stack_syntax = !name.contains(['{', '(', '*', ' ']);
+    preset_text(name).is_some()
+        || Path::new(name).exists()
+        || has_no_stack_syntax && name.contains(['-', '.', '/', '\\'])
 }
 
 /// A stack with every size resolved.
 #[derive(Debug)]
-pub struct NamedStack {
+pub struct ResolvedStack {
     /// The stack as text; for a model with every size explicit.
     pub text: String,
     /// The layers.
@@ -95,7 +97,7 @@ pub struct NamedStack {
     pub convention: MessageSizeConvention,
 }
 
-impl NamedStack {
+impl ResolvedStack {
     /// How bits are counted, for a certificate about this stack.
     pub fn conventions(&self) -> Value {
         certificate::conventions(&self.defaults, self.convention)

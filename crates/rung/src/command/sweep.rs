@@ -78,7 +78,7 @@ impl Sweep {
             let threads = self.threads.unwrap_or(1);
             return match self.cluster.execute(&sweep, &text, &self.out, (threads, self.device.name()), self.json)? {
                 slurm::ClusterOutcome::Submitted => Ok(ExitCode::SUCCESS),
-                slurm::ClusterOutcome::Collected(summary, job) => self.report(&summary, sweep.runs.len(), job.as_ref()),
+                slurm::ClusterOutcome::Results(summary, job) => self.report(&summary, sweep.runs.len(), job.as_ref()),
             };
         }
         let device = self.device.open()?;
@@ -87,13 +87,13 @@ impl Sweep {
         let threads = self.threads.unwrap_or_else(|| if self.device.is_native() { cores() } else { 1 });
         sweep::check_memory(&sweep, &self.out, self.shard, threads).with_context(path)?;
         let seconds = sweep::estimate(&sweep, &self.out, self.shard, threads, &device)?;
-        let shard_runs = (0..sweep.runs.len()).filter(|number| self.shard.contains(*number)).count();
+        let run_count = (0..sweep.runs.len()).filter(|run_index| self.shard.contains(*run_index)).count();
         if !self.json {
             let estimate = duration_text(seconds);
             let on_device =
                 if self.device.is_native() { String::new() } else { format!(" and device {}", device.name()) };
             print(&format!(
-                "{shard_runs} runs on {threads} threads{on_device}, at most about {estimate}, into {}\n",
+                "{run_count} runs on {threads} threads{on_device}, at most about {estimate}, into {}\n",
                 self.out.display()
             ))?;
         }
@@ -106,16 +106,11 @@ impl Sweep {
             !interrupt.requested()
         });
         watcher.finish();
-        self.report(&summary, shard_runs, None)
+        self.report(&summary, run_count, None)
     }
 
-    /// Prints the results of `shard_runs` runs, and the Slurm job if there is one.
-    fn report(
-        &self,
-        summary: &SweepSummary,
-        shard_runs: usize,
-        job: Option<&SubmittedJob>,
-    ) -> anyhow::Result<ExitCode> {
+    /// Prints the results of the runs of this shard, `run_count` in number, and the Slurm job if there is one.
+    fn report(&self, summary: &SweepSummary, run_count: usize, job: Option<&SubmittedJob>) -> anyhow::Result<ExitCode> {
         const MAX_FAILURES_SHOWN: usize = 20;
         let recorded = summary.records.iter().flatten().count();
         if self.json {
@@ -123,10 +118,12 @@ impl Sweep {
                 json!({"id": record.id, "stack": record.config.stack, "task": record.config.task, "seed": record.config.seed,
                        "over": record.stop_reason, "steps": record.steps, "accuracy": record.accuracy})
             });
-            let failed =
-                summary.failed.iter().map(|(number, error)| json!({"run": number + 1, "reason": error.to_string()}));
+            let failed = summary
+                .failed
+                .iter()
+                .map(|(run_index, error)| json!({"run": run_index + 1, "reason": error.to_string()}));
             let mut json = json!({
-                "runs": shard_runs,
+                "runs": run_count,
                 "recorded": recorded,
                 "recorded_before": summary.already_recorded,
                 "interrupted": summary.interrupted,
@@ -143,18 +140,18 @@ impl Sweep {
             print_json(&json)?;
         } else {
             let mut text = format!(
-                "{recorded} of {shard_runs} recorded, {} of them already before this command\n",
+                "{recorded} of {run_count} recorded, {} of them already before this command\n",
                 summary.already_recorded
             );
             text += &pace_text(summary);
-            for (number, error) in summary.failed.iter().take(MAX_FAILURES_SHOWN) {
-                writeln!(text, "run {} failed: {error}", number + 1)?;
+            for (run_index, error) in summary.failed.iter().take(MAX_FAILURES_SHOWN) {
+                writeln!(text, "run {} failed: {error}", run_index + 1)?;
             }
             if summary.failed.len() > MAX_FAILURES_SHOWN {
                 writeln!(text, "and {} more failed", summary.failed.len() - MAX_FAILURES_SHOWN)?;
             }
             let next_step = match self.cluster.on {
-                _ if recorded == shard_runs => "",
+                _ if recorded == run_count => "",
                 Some(_) if summary.interrupted => "the job continues; the same command waits for it again\n",
                 Some(_) => "the same command, without --collect, submits what is missing\n",
                 None if summary.failed.is_empty() => "the same command resumes\n",
@@ -166,7 +163,7 @@ impl Sweep {
             text += next_step;
             print(&text)?;
         }
-        Ok(match (summary.failed.is_empty(), recorded < shard_runs) {
+        Ok(match (summary.failed.is_empty(), recorded < run_count) {
             (false, _) => ExitCode::from(1),
             (true, true) => ExitCode::from(130),
             (true, false) => ExitCode::SUCCESS,
@@ -174,20 +171,20 @@ impl Sweep {
     }
 
     fn list(&self, sweep: &sweep::Sweep) -> anyhow::Result<ExitCode> {
-        let runs = sweep.runs.iter().enumerate().filter(|(number, _)| self.shard.contains(*number));
+        let runs = sweep.runs.iter().enumerate().filter(|(run_index, _)| self.shard.contains(*run_index));
         if self.json {
-            let run = |(number, run): (usize, &rung_train::run::Run)| {
+            let run = |(run_index, run): (usize, &rung_train::run::Run)| {
                 let config = &run.config;
-                json!({"run": number + 1, "id": record::id(run), "stack": config.stack, "task": config.task, "seed": config.seed, "rate": config.train.rate})
+                json!({"run": run_index + 1, "id": record::id(run), "stack": config.stack, "task": config.task, "seed": config.seed, "rate": config.train.rate})
             };
             print_json(&runs.map(run).collect())?;
             return Ok(ExitCode::SUCCESS);
         }
         let mut text = String::new();
-        for (number, run) in runs {
+        for (run_index, run) in runs {
             let config = &run.config;
             let (stack, task, seed) = (&config.stack, &config.task, config.seed);
-            writeln!(text, "{:4}  {stack}  {task}  seed {seed}  rate {}", number + 1, config.train.rate)?;
+            writeln!(text, "{:4}  {stack}  {task}  seed {seed}  rate {}", run_index + 1, config.train.rate)?;
         }
         print(&text)?;
         Ok(ExitCode::SUCCESS)

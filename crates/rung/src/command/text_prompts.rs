@@ -6,13 +6,14 @@ use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 use indicatif::ProgressBar;
-use rung_ask::prompt::{ANSWER_PREFIX, PromptWriter, Variant, answer_symbols, parse_task};
+use rung_ask::prompt::{ANSWER_SEPARATOR, PromptWriter, Variant, answer_symbols, parse_task};
 use rung_ask::symbols;
 use rung_ask::{AnsweringModel, AskError, ModelDescription, Reply};
 use rung_engine::Scalar;
-use rung_inspect::analysis::Progress;
+use rung_inspect::analysis::ProgressReporter;
 use rung_inspect::analysis::text_prompts::{TextPrompt, TextPrompts};
 use rung_nn::Network;
+use rung_nn::memory::BatchShape;
 use rung_nn::network::NetworkSource;
 use rung_theory::task::AnyTask;
 use rung_tokenizer::Tokenizer;
@@ -77,7 +78,7 @@ pub fn is_external_checkpoint(model: &Path) -> bool {
 }
 
 /// The prompts for a checkpoint, as given on the command line.
-pub struct TextRequest<'a> {
+pub struct CheckpointPromptOptions<'a> {
     /// `--prompts`.
     pub prompts: Option<&'a PromptsArgument>,
     /// `--task`.
@@ -88,7 +89,7 @@ pub struct TextRequest<'a> {
     pub seed: u64,
 }
 
-impl TextRequest<'_> {
+impl CheckpointPromptOptions<'_> {
     /// The prompts as tokens of a checkpoint.
     ///
     /// # Errors
@@ -193,8 +194,8 @@ impl TokenizerModel {
     /// The task has no prompt as text, or the vocabulary has too few such tokens.
     pub fn symbols(&self, task: &dyn AnyTask) -> anyhow::Result<Vec<String>> {
         Ok(match answer_symbols(task)? {
-            Ok(fixed) => symbols::check(self, ANSWER_PREFIX, &fixed)?.symbols,
-            Err(count) => symbols::choose(self, ANSWER_PREFIX, count)?.symbols,
+            Ok(fixed) => symbols::check(self, ANSWER_SEPARATOR, &fixed)?.symbols,
+            Err(count) => symbols::choose(self, ANSWER_SEPARATOR, count)?.symbols,
         })
     }
 
@@ -203,7 +204,7 @@ impl TokenizerModel {
     /// # Errors
     /// It adds more, or changes the tokens before it.
     pub fn answer_token(&self, prompt: &str, tokens: &[u32], symbol: &str) -> anyhow::Result<u32> {
-        let with_answer = self.0.encode(&format!("{prompt}{ANSWER_PREFIX}{symbol}"))?;
+        let with_answer = self.0.encode(&format!("{prompt}{ANSWER_SEPARATOR}{symbol}"))?;
         match with_answer.strip_prefix(tokens) {
             Some([token]) => Ok(*token),
             _ => bail!("the answer `{symbol}` is not one token after the prompt, expected one"),
@@ -233,6 +234,20 @@ impl AnsweringModel for TokenizerModel {
     }
 }
 
+/// The forward passes of a command over its prompts.
+#[derive(Clone, Copy, Debug)]
+pub struct ForwardPasses {
+    /// Only so many of the prompts are run; all if there is no maximum.
+    pub max_prompts: Option<usize>,
+    /// Number of passes over each prompt.
+    pub passes_per_prompt: usize,
+}
+
+impl ForwardPasses {
+    /// One pass over every prompt.
+    pub const ONE: Self = Self { max_prompts: None, passes_per_prompt: 1 };
+}
+
 /// Prints on standard error the number of prompts, tokens and passes, and a time estimate from the speed of the first prompt.
 ///
 /// # Errors
@@ -240,13 +255,13 @@ impl AnsweringModel for TokenizerModel {
 pub fn print_estimate<S: Scalar>(
     command: &str,
     network: &Network<S>,
-    text: &TextPrompts,
-    (prompts, passes): (Option<usize>, usize),
+    prompts: &TextPrompts,
+    ForwardPasses { max_prompts, passes_per_prompt: passes }: ForwardPasses,
 ) -> anyhow::Result<()> {
-    let used_prompts = || text.prompts.iter().take(prompts.unwrap_or(usize::MAX));
+    let used_prompts = || prompts.prompts.iter().take(max_prompts.unwrap_or(usize::MAX));
     let tokens: usize = used_prompts().map(|prompt| prompt.tokens.len()).sum();
-    let Some(first) = text.prompts.first() else { return Ok(()) };
-    network.check_evaluation_memory("text prompts", (1, 1, first.tokens.len()), 0)?;
+    let Some(first) = prompts.prompts.first() else { return Ok(()) };
+    network.check_evaluation_memory("text prompts", 1, BatchShape { prompts: 1, tokens: first.tokens.len() }, 0)?;
     let start = Instant::now();
     network.model.forward(&network.executor(), &first.tokens, 1, None)?;
     let seconds_per_token = start.elapsed().as_secs_f64() / first.tokens.len() as f64;
@@ -263,9 +278,9 @@ pub fn print_estimate<S: Scalar>(
 }
 
 /// Advances a progress bar of prompts.
-pub fn prompt_progress(bar: &ProgressBar) -> Progress {
+pub fn prompt_progress(bar: &ProgressBar) -> ProgressReporter {
     let bar = bar.clone();
-    Progress::new(move |prompts| bar.inc(prompts as u64))
+    ProgressReporter::new(move |prompts| bar.inc(prompts as u64))
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ use rung_falsify::target::fingerprint;
 use rung_nn::Network;
 use rung_nn::families::decode::{CheckpointDecoder, log_softmax};
 use rung_nn::file::read_text;
+use rung_nn::memory::BatchShape;
 use rung_theory::task::AnyTask;
 use rung_train::difference::first_difference;
 use serde::{Deserialize, Serialize};
@@ -119,12 +120,12 @@ impl TextWitness {
 /// Rejects prompts that would be longer than any context: a witness is a small file and can ask for any of them.
 fn check_sizes(task: &dyn AnyTask, writer: PromptWriter) -> anyhow::Result<()> {
     let prompt_tokens = task.length().saturating_mul(writer.shots.saturating_add(1));
-    for (name, found, most) in [
+    for (name, found, max) in [
         ("writer.shots", writer.shots, MAX_SHOTS),
         ("task: answers", task.classes() as usize, MAX_CLASSES),
         ("task: tokens of the prompts of all shots", prompt_tokens, MAX_PROMPT_TOKENS),
     ] {
-        anyhow::ensure!(found <= most, "{name}: found {found}, expected at most {most}");
+        anyhow::ensure!(found <= max, "{name}: found {found}, expected at most {max}");
     }
     Ok(())
 }
@@ -247,7 +248,7 @@ impl TextTarget {
         };
         let Some(question) = question else { return Ok(None) };
         let tokens = self.tokenizer.0.encode(&question.text)?;
-        self.network.check_inference_memory("the question", (1, tokens.len()))?;
+        self.network.check_inference_memory("the question", BatchShape { prompts: 1, tokens: tokens.len() })?;
         if self.writer.named_tokens {
             self.check_named_tokens(&question.text, &tokens)?;
         }

@@ -10,14 +10,16 @@ use rung_inspect::trace::{AnswerTrace, TraceLimits};
 use rung_nn::Network;
 use rung_theory::task::{AnyTask, Prompt, seeded};
 
-use super::construct::Precision;
+use super::construct::FloatFormat;
 use super::memory::MemoryOption;
-use super::text_prompts::{PromptsArgument, TextRequest, is_external_checkpoint, open_network, print_estimate};
+use super::text_prompts::{
+    CheckpointPromptOptions, ForwardPasses, PromptsArgument, is_external_checkpoint, open_network, print_estimate,
+};
 use crate::output::{check_destination, print, print_json, with_spinner, write_file};
 
 /// Show one forward pass: attention edges and register values.
 ///
-/// Layer by layer: which token reads from which, with the attention weights of the pass itself, and what the registers then hold.
+/// Layer by layer: which token reads from which, with the attention weights or shares of the pass itself, and what the registers then hold.
 #[derive(Debug, clap::Args)]
 pub struct Trace {
     /// A folder written by `rung construct --out`, the directory of a finished run, a Hugging Face directory or a GGUF file.
@@ -30,15 +32,16 @@ pub struct Trace {
     /// Position of the token whose answer is traced back, from 0 [default: the last question]
     #[arg(long, value_name = "POSITION")]
     position: Option<usize>,
-    /// Smallest attention weight that is followed.
-    #[arg(long, alias = "least", default_value_t = TraceLimits::default().min_share, value_name = "WEIGHT", value_parser = parse_fraction)]
-    min_weight: f64,
+    /// Smallest share that is followed: the attention weight or, in a recurrence or convolution, the norm of weight times value as a
+    /// fraction of the sum over tokens.
+    #[arg(long = "min-weight", alias = "least", default_value_t = TraceLimits::default().min_share, value_name = "SHARE", value_parser = parse_fraction)]
+    min_share: f64,
     /// Largest number of tokens shown.
     #[arg(long, alias = "most", default_value_t = TraceLimits::default().max_tokens, value_name = "TOKENS")]
     max_tokens: usize,
     /// Floating-point format to run in.
-    #[arg(long, value_enum, default_value_t = Precision::F32)]
-    precision: Precision,
+    #[arg(long, value_enum, default_value_t = FloatFormat::F32)]
+    precision: FloatFormat,
     /// Write a drawing to this file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
@@ -55,8 +58,8 @@ pub struct Trace {
 /// Options that select a prompt of a task.
 #[derive(Debug, clap::Args)]
 pub struct InstanceOptions {
-    /// Number of the task's instance, or all token ids of a prompt separated by commas.
-    #[arg(long, value_name = "NUMBER|IDS", conflicts_with = "seed")]
+    /// Index of the prompt in the task's enumeration, from 0, or the token ids of a prompt separated by commas.
+    #[arg(long, value_name = "INDEX|IDS", conflicts_with = "seed")]
     instance: Option<String>,
     /// Seed of the prompt, where --instance is not given.
     #[arg(long, default_value_t = 0)]
@@ -74,11 +77,11 @@ impl InstanceOptions {
             task.sample_prompt(&mut seeded(self.seed), &mut prompt);
             return Ok(prompt.tokens().to_vec());
         };
-        if let Ok(number) = text.trim().parse::<u128>() {
-            if !task.nth_prompt(number, &mut prompt) {
+        if let Ok(index) = text.trim().parse::<u128>() {
+            if !task.nth_prompt(index, &mut prompt) {
                 match task.instance_count() {
                     Some(count) => {
-                        bail!("--instance: found {number}, expected less than {count}, as {task} has no more")
+                        bail!("--instance: found {index}, expected less than {count}, as {task} has no more")
                     }
                     None => bail!("--instance: instances of {task} cannot be enumerated; give --seed, or all ids"),
                 }
@@ -87,7 +90,7 @@ impl InstanceOptions {
         }
         let ids = text.split(',').map(|id| id.trim().parse::<u32>());
         ids.collect::<Result<_, _>>()
-            .with_context(|| format!("--instance: found {text:?}, expected a number, or ids such as 0,3,1"))
+            .with_context(|| format!("--instance: found {text:?}, expected an index, or ids such as 0,3,1"))
     }
 
     /// The option that selects the same prompt.
@@ -114,14 +117,14 @@ impl Trace {
             }
         }
         match self.precision {
-            Precision::F32 => self.trace::<f32>(),
-            Precision::F64 => self.trace::<f64>(),
+            FloatFormat::F32 => self.trace::<f32>(),
+            FloatFormat::F64 => self.trace::<f64>(),
         }
     }
 
     fn trace<S: Scalar>(&self) -> anyhow::Result<ExitCode> {
         let trace =
-            if is_external_checkpoint(&self.folder) { self.trace_text::<S>()? } else { self.trace_task::<S>()? };
+            if is_external_checkpoint(&self.folder) { self.trace_checkpoint::<S>()? } else { self.trace_task::<S>()? };
         if let Some(path) = &self.svg {
             write_file(path, trace.svg())?;
         }
@@ -153,24 +156,25 @@ impl Trace {
     }
 
     /// Traces an external checkpoint, which has no registers.
-    fn trace_text<S: Scalar>(&self) -> anyhow::Result<AnswerTrace> {
+    fn trace_checkpoint<S: Scalar>(&self) -> anyhow::Result<AnswerTrace> {
         let Some(file) = &self.prompts else {
             bail!(
                 "{} is an external checkpoint, without registers and instances of a task: give --prompts FILE, and the first line is traced",
                 self.folder.display()
             );
         };
-        let prompts = PromptsArgument::File(file.clone());
-        let text = TextRequest { prompts: Some(&prompts), tasks: &[], shots: 0, seed: 0 }.read(&self.folder)?;
+        let file = PromptsArgument::File(file.clone());
+        let prompts =
+            CheckpointPromptOptions { prompts: Some(&file), tasks: &[], shots: 0, seed: 0 }.read(&self.folder)?;
         let network = open_network::<S>(&self.folder)?;
-        print_estimate("trace", &network, &text, (Some(1), 1))?;
+        print_estimate("trace", &network, &prompts, ForwardPasses { max_prompts: Some(1), passes_per_prompt: 1 })?;
         let trace = with_spinner("tracing", || {
-            AnswerTrace::record_text(&network, &text.prompts[0], self.position, self.limits())
+            AnswerTrace::record_text(&network, &prompts.prompts[0], self.position, self.limits())
         });
         Ok(trace?)
     }
 
     fn limits(&self) -> TraceLimits {
-        TraceLimits { min_share: self.min_weight, max_tokens: self.max_tokens }
+        TraceLimits { min_share: self.min_share, max_tokens: self.max_tokens }
     }
 }

@@ -7,11 +7,11 @@ use std::time::Instant;
 
 use rung_engine::Scalar;
 use rung_nn::Network;
+use rung_nn::SimulatedPrecision;
 use rung_nn::construct::{self, InstanceSet, MAX_BITS, MAX_EXHAUSTIVE, Verification};
-use rung_nn::precision::Precision as StateFormat;
 use serde_json::json;
 
-use super::construct::Precision;
+use super::construct::FloatFormat;
 use super::memory::MemoryOption;
 use crate::output::{print, print_json, progress_bar, with_commas};
 
@@ -32,8 +32,8 @@ pub struct Verify {
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// Floating-point format to run in.
-    #[arg(long, value_enum, default_value_t = Precision::F32)]
-    precision: Precision,
+    #[arg(long, value_enum, default_value_t = FloatFormat::F32)]
+    precision: FloatFormat,
     /// Round states and messages to this many bits.
     #[arg(long, value_name = "P", conflicts_with = "find_bits", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_BITS)))]
     bits: Option<u32>,
@@ -61,8 +61,8 @@ impl Verify {
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         self.memory.apply();
         match self.precision {
-            Precision::F32 => self.verify::<f32>(),
-            Precision::F64 => self.verify::<f64>(),
+            FloatFormat::F32 => self.verify::<f32>(),
+            FloatFormat::F64 => self.verify::<f64>(),
         }
     }
 
@@ -90,14 +90,15 @@ impl Verify {
         let range = if self.bits.is_some() || self.find_bits { Some(network.number_range()?) } else { None };
         let mut bits = self.bits;
         if let (Some(bits), Some(range)) = (bits, range) {
-            network.set_precision(StateFormat::bits(bits, range))?;
+            network.set_precision(SimulatedPrecision::bits(bits, range))?;
         }
         let bar = progress_bar(if self.find_bits { total.saturating_mul(u64::from(MAX_BITS)) } else { total });
         let verification = match range.filter(|_| self.find_bits) {
-            None => construct::verify(&network, instances, threads, &|done| bar.inc(done))?,
+            None => construct::verify(&network, instances, threads, &|checked_instances| bar.inc(checked_instances))?,
             Some(range) => {
                 let Some((fewest, verification)) =
-                    network.find_fewest_bits(instances, range, threads, &|done| bar.inc(done))?
+                    network
+                        .find_fewest_bits(instances, range, threads, &|checked_instances| bar.inc(checked_instances))?
                 else {
                     anyhow::bail!("--find-bits: not every answer is right even with {MAX_BITS} bits");
                 };

@@ -1,6 +1,6 @@
 //! Distillation of one layer: a student mixer is trained on the inputs and outputs of the teacher's mixer.
 
-use rung_engine::{AdamW, AdamWConfig, DecayCourse, Native, Ops, Parameters, Scalar, Schedule, Tensor};
+use rung_engine::{AdamW, AdamWConfig, LearningRateDecay, Native, Ops, Parameters, Scalar, Schedule, Tensor};
 use rung_nn::{Builtin, Hooks, LayerDepth, MixerIndex, ParamBuilder, TokenMixer};
 use rung_theory::stack::Mixer;
 use rung_theory::task::{self, seeded};
@@ -58,7 +58,7 @@ pub fn distill<S: Scalar>(
     copy_matching_weights(&mut weights, &network.weights, mixer.number("heads").unwrap_or(1) as usize);
     let mut trainer = StudentTrainer::new(student, weights, options.rate);
     let schedule =
-        Schedule { warmup: options.steps / 20, steps: options.steps, course: DecayCourse::Cosine { floor: 0.05 } };
+        Schedule { warmup: options.steps / 20, steps: options.steps, decay: LearningRateDecay::Cosine { floor: 0.05 } };
     let teacher = Native::new();
     teacher.bind_frozen(&network.weights);
     let mut batch = Batch::default();

@@ -40,6 +40,7 @@ mod show;
 pub mod text;
 
 use rung_engine::{Parameters, Scalar};
+use rung_nn::memory::BatchShape;
 use rung_nn::{ModelConfig, ModelError, Network, NoHooks, Provenance};
 use rung_theory::stack::mixer::DEFAULT_RECURRENCE;
 use rung_theory::stack::{Defaults, Layer, Mixer, Plan};
@@ -47,7 +48,7 @@ use rung_theory::task::{self, seeded, shuffle};
 use serde::Serialize;
 
 use super::ablate::is_full;
-use super::questions::Questions;
+use super::questions::{QuestionLimits, Questions};
 use super::{AnalysisError, AnalysisOptions, reject_chain_of_thought};
 use rung_train::parallel;
 use rung_train::run::accuracy::AccuracyByGroup;
@@ -58,8 +59,8 @@ use distill::{DistilledMixer, distill};
 /// Number of random orders that are averaged.
 const RANDOM_ORDERS: u64 = 3;
 
-/// The largest numbers of questions and of tokens, for validation and for the test.
-const MAX_QUESTIONS_AND_TOKENS: (usize, usize) = (600, 1 << 14);
+/// Limits of the sampled questions, for validation and for the test.
+const LIMITS: QuestionLimits = QuestionLimits { questions: 600, tokens: 1 << 14 };
 
 /// Options of a conversion.
 #[derive(Clone, Debug)]
@@ -106,7 +107,7 @@ pub struct Conversion {
     /// The lowest score at which layers are replaced.
     pub threshold: f64,
     /// Every full layer that can be replaced, with the error of its student.
-    pub layers: Vec<DistilledLayer>,
+    pub layers: Vec<StudentError>,
     /// The greedy order of replacement, up to the threshold.
     pub path: Vec<Replacement>,
     /// Layers replaced in the network with the best score.
@@ -119,7 +120,7 @@ pub struct Conversion {
 
 /// The error of a layer's student.
 #[derive(Clone, Debug, Serialize)]
-pub struct DistilledLayer {
+pub struct StudentError {
     /// The layer, from 0.
     pub layer: usize,
     /// Squared difference from the teacher's output, relative to its squared size, before training.
@@ -303,22 +304,24 @@ pub fn convert<S: Scalar>(
         None => network.task()?.length(),
     };
     let concurrent_prompts = cores.saturating_mul(options.batch);
-    network.check_training_memory("distillation", (concurrent_prompts, tokens)).map_err(ModelError::Memory)?;
+    network
+        .check_training_memory("distillation", BatchShape { prompts: concurrent_prompts, tokens })
+        .map_err(ModelError::Memory)?;
     let distilled = parallel::map(&jobs, |(layer, mixer)| distill(network, *layer, mixer, options, on_step));
     let distilled = distilled.into_iter().collect::<Result<Vec<_>, _>>()?;
-    let errors = distilled.iter().map(|(student, [initial_error, final_error])| DistilledLayer {
+    let errors = distilled.iter().map(|(student, [initial_error, final_error])| StudentError {
         layer: student.layer,
         initial_error: *initial_error,
         final_error: *final_error,
     });
-    let errors: Vec<DistilledLayer> = errors.collect();
+    let errors: Vec<StudentError> = errors.collect();
     let students = distilled.into_iter().map(|(student, _)| student).collect();
     let converter = Converter { network, config: &network.config, students };
     let draw_questions = |seed: u64| {
         Questions::sample(
             network,
             &AnalysisOptions { seed: options.analysis.seed ^ seed, ..options.analysis.clone() },
-            MAX_QUESTIONS_AND_TOKENS,
+            LIMITS,
         )
     };
     let (validation, test) = (draw_questions(0x5eed)?, draw_questions(0x7e57)?);

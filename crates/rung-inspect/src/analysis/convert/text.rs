@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Mutex, PoisonError};
 
-use rung_engine::{DecayCourse, Native, Ops, Parameters, Schedule, Tensor};
-use rung_nn::families::converted::{ReplacementMixer, add_mixer};
+use rung_engine::{LearningRateDecay, Native, Ops, Parameters, Schedule, Tensor};
+use rung_nn::families::replaced_mixers::{ReplacementMixer, add_mixer};
 use rung_nn::memory;
 use rung_nn::{Builtin, Hooks, MixerIndex, ModelError, Network, TokenMixer};
 use rung_theory::stack::Mixer;
@@ -20,9 +20,9 @@ use rung_train::parallel;
 use serde::Serialize;
 
 use super::distill::{StudentTrainer, copy_matching_weights};
-use super::{DistilledLayer, replaceable_layers, student_mixer};
+use super::{StudentError, replaceable_layers, student_mixer};
 use crate::analysis::AnalysisError;
-use crate::analysis::questions::{Questions, total_score};
+use crate::analysis::questions::{QuestionLimits, Questions, total_score};
 use crate::analysis::text_prompts::TextPrompts;
 
 /// Options of the conversion of a checkpoint.
@@ -54,7 +54,7 @@ pub struct TextConversion {
     /// The mixer that replaces full attention.
     pub to: String,
     /// Every layer with the error of its student.
-    pub layers: Vec<DistilledLayer>,
+    pub layers: Vec<StudentError>,
     /// The teacher's perplexity on validation prompts.
     #[serde(rename = "teacher")]
     pub teacher_perplexity: f64,
@@ -124,9 +124,9 @@ impl LayerTrainer {
     }
 
     /// The errors of the first step and of the last tenth of the steps.
-    fn errors(&self) -> DistilledLayer {
+    fn errors(&self) -> StudentError {
         let [initial_error, final_error] = self.student.errors();
-        DistilledLayer { layer: self.layer, initial_error, final_error }
+        StudentError { layer: self.layer, initial_error, final_error }
     }
 }
 
@@ -217,9 +217,9 @@ pub fn convert_text(
     }
     check_memory(network, &training, &jobs)?;
     let trainers = distill_all(network, &training, &jobs, options, on_progress)?;
-    let errors: Vec<DistilledLayer> = trainers.iter().map(LayerTrainer::errors).collect();
+    let errors: Vec<StudentError> = trainers.iter().map(LayerTrainer::errors).collect();
     let candidates = Candidates::new(network, &trainers, &jobs, options.seed)?;
-    let questions = |prompts: &TextPrompts| prompts.questions(Some(prompts.prompts.len()), (usize::MAX, usize::MAX));
+    let questions = |prompts: &TextPrompts| prompts.questions(Some(prompts.prompts.len()), QuestionLimits::NONE);
     let (validation, test) = (questions(&validation), questions(&test));
     for questions in [&validation, &test] {
         questions.check_memory(network)?;
@@ -275,10 +275,11 @@ fn check_memory(network: &Network<f32>, training: &TextPrompts, jobs: &[(usize, 
     }
     // Of each student: weights, gradient, two moments, and the copy that is put beside the teacher's weights, which are copied too.
     let weights = network.weights.size() as u128 + 5 * layers * student.size() as u128;
-    // Of each layer, an input and an output; of the students that train at a time, about thirty streams.
-    let streams = (2 * layers + 30 * layers.min(cores as u128)).saturating_mul(width).saturating_mul(tokens as u128);
+    // Of each layer, an input and an output; of the students that train at a time, about thirty activations of the residual stream's size.
+    let activations =
+        (2 * layers + 30 * layers.min(cores as u128)).saturating_mul(width).saturating_mul(tokens as u128);
     let teacher = network.config.memory_estimate(&network.plan).evaluation_bytes(tokens, 0);
-    let bytes = weights.saturating_add(streams).saturating_mul(size_of::<f32>() as u128).saturating_add(teacher);
+    let bytes = weights.saturating_add(activations).saturating_mul(size_of::<f32>() as u128).saturating_add(teacher);
     let what = format!("distilling {layers} layers of `{}` on prompts of up to {tokens} tokens", network.name);
     memory::check(what, bytes, None).map_err(ModelError::Memory)
 }
@@ -304,8 +305,8 @@ fn distill_all(
     for (layer, mixer) in jobs {
         trainers.push(Mutex::new(LayerTrainer::new(network, *layer, mixer, options)?));
     }
-    let course = DecayCourse::Cosine { floor: 0.05 };
-    let schedule = Schedule { warmup: options.steps / 20, steps: options.steps, course };
+    let decay = LearningRateDecay::Cosine { floor: 0.05 };
+    let schedule = Schedule { warmup: options.steps / 20, steps: options.steps, decay };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let teacher = Native::with_threads(cores);
     teacher.bind_frozen(&network.weights);

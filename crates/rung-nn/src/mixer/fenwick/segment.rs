@@ -238,7 +238,7 @@ mod tests {
     use rung_theory::task::seeded;
 
     use super::*;
-    use crate::mixer::cases::{scalar, settings, uniform_sample};
+    use crate::mixer::cases::{settings, uniform_sample, weighted_sum};
     use crate::param_builder::ParamBuilder;
     use crate::position::Positions;
 
@@ -279,7 +279,7 @@ mod tests {
         let (out, states) = forward(start..length, &before, is_segment);
         let results: Vec<_> = std::iter::once(out).chain(states).collect();
         let values = results.iter().flat_map(|x| ops.values(x)).collect();
-        ops.backward(&scalar(&ops, &results));
+        ops.backward(&weighted_sum(&ops, &results));
         (values, ops.gradient())
     }
 

@@ -14,7 +14,7 @@ use super::super::linear::LinearAttentionConfig;
 use super::super::mamba2::Mamba2Config;
 use super::super::retnet::RetnetConfig;
 use super::super::{MixerConfig, TokenMixer};
-use super::{BATCH, Built, ROTARY, WIDTH, assert_close, build, input, resolve, settings};
+use super::{BATCH, MixerWithWeights, ROTARY, WIDTH, assert_close, build, input, resolve, settings};
 use crate::param_builder::ParamBuilder;
 use crate::position::Positions;
 
@@ -282,7 +282,7 @@ fn block_attention_with_growing_keys_is_windowed_attention() {
 }
 
 fn assert_latest_blocks_are_chosen(stack: &str) {
-    let Built { mixer, mut weights } = build::<f64>(stack, Positions::None, 1);
+    let MixerWithWeights { mixer, mut weights } = build::<f64>(stack, Positions::None, 1);
     // Channel 0 of a token is its position, channel 1 is 1: in the first channel of the head, queries are 1 and keys the position.
     for (name, channel) in [("q_proj.weight", 1), ("k_proj.weight", 0)] {
         set(&mut weights, name, 0.0);
@@ -328,7 +328,7 @@ fn block_branch_of_native_sparse_attention_to_every_block_is_full_attention() {
 /// A window of one token without positions is the value projection: the softmax of one score is one.
 #[test]
 fn windowed_attention_to_one_token_is_the_value_projection() {
-    let Built { mixer, weights } = build::<f64>("window{heads=2,kv=2,head=3,size=1}", Positions::None, 1);
+    let MixerWithWeights { mixer, weights } = build::<f64>("window{heads=2,kv=2,head=3,size=1}", Positions::None, 1);
     let project = |ops: &Native<f64>, name: &str, x: &Tensor<f64>| {
         ops.linear(x, &ops.parameter(weights.find(&format!("{name}.weight")).unwrap()), None)
     };
@@ -367,7 +367,7 @@ fn attention_does_not_depend_on_a_bias_that_is_constant_over_keys() {
 #[test]
 fn attention_without_positions_does_not_depend_on_the_order_of_past_tokens() {
     for text in ["full{heads=2,kv=1,head=4}", "linear{heads=2,head=4}", "linear{heads=2,head=4,normaliser=no}"] {
-        let Built { mixer, weights } = build::<f64>(text, Positions::None, 3);
+        let MixerWithWeights { mixer, weights } = build::<f64>(text, Positions::None, 3);
         let ops = Native::new();
         ops.bind_frozen(&weights);
         let x = ops.constant(&[BATCH, 9, WIDTH], &input(9, 1.0));

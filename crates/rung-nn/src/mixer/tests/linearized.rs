@@ -1,7 +1,7 @@
-//! Every mixer in the table of cases as a linear operator with frozen gates.
+//! Every mixer of [`CASES`] as a linear operator with frozen gates.
 
 use super::*;
-use crate::Precision;
+use crate::SimulatedPrecision;
 use crate::linearized::LinearizedOps;
 
 /// The output of a live input.
@@ -14,9 +14,9 @@ fn output(ops: &LinearizedOps<f64>, mixer: &Builtin, values: &[f64], time: usize
 #[test]
 fn linearized_outputs_of_single_tokens_sum_to_the_output() {
     let time = 9;
-    for precision in [Precision::default(), Precision::bits(10, 8.0)] {
+    for precision in [SimulatedPrecision::default(), SimulatedPrecision::bits(10, 8.0)] {
         for &(text, positions) in CASES {
-            let Built { mixer, weights } = build_with_precision::<f64>(text, positions, 4, precision);
+            let MixerWithWeights { mixer, weights } = build_with_precision::<f64>(text, positions, 4, precision);
             let ops = LinearizedOps::new(Native::new());
             ops.native().bind_frozen(&weights);
             let values = &input::<f64>(time, 1.0)[..time * WIDTH];

@@ -1,4 +1,4 @@
-//! An observed executor runs the same kernels as the executor inside, for every mixer in the table of cases.
+//! An observed executor runs the same kernels as the executor inside, for every mixer of [`CASES`].
 
 use std::cell::Cell;
 
@@ -31,7 +31,7 @@ fn observed_executor_gives_bit_identical_outputs() {
     let values = input::<f32>(time, 1.0);
     let bits = |values: Vec<f64>| values.into_iter().map(f64::to_bits).collect::<Vec<u64>>();
     for &(text, positions) in CASES {
-        let Built { mixer, weights } = build::<f32>(text, positions, 4);
+        let MixerWithWeights { mixer, weights } = build::<f32>(text, positions, 4);
         let (native, counter) = (Native::new(), Counter::default());
         let ops = ObservedOps { native: Native::new(), interceptor: &counter };
         native.bind_frozen(&weights);

@@ -1,28 +1,30 @@
-//! Every mixer in the table of cases with rounded states and messages.
+//! Every mixer of [`CASES`] with rounded states and messages.
 
 use std::collections::BTreeSet;
 
 use rung_engine::{Native, Ops, Parameters};
 
-use super::{BATCH, Built, CASES, WIDTH, assert_close, build_with_precision, input, run, scalar};
+use super::{
+    BATCH, CASES, MixerWithWeights, WIDTH, assert_close, build_with_precision, input, run, weighted_sum_of_results,
+};
 use crate::mixer::TokenMixer;
-use crate::precision::Precision;
+use crate::precision::SimulatedPrecision;
 
 #[test]
 fn rounding_to_many_bits_hardly_changes_outputs_and_gradients() {
     let time = 9;
     for &(text, positions) in CASES.iter().filter(|(text, _)| *text != "none") {
         let output_and_gradient = |precision| {
-            let Built { mixer, mut weights } = build_with_precision::<f64>(text, positions, 4, precision);
+            let MixerWithWeights { mixer, mut weights } = build_with_precision::<f64>(text, positions, 4, precision);
             let x = weights.add("x", &[BATCH, time, WIDTH], input(time, 1.0)).id();
             let ops = Native::new();
             ops.bind(&weights);
             let (out, _) = run(&ops, &mixer, &ops.parameter(x), &[time]);
-            ops.backward(&scalar(&ops, &mixer, &ops.parameter(x)));
+            ops.backward(&weighted_sum_of_results(&ops, &mixer, &ops.parameter(x)));
             (out, ops.gradient())
         };
-        let (expected, gradient) = output_and_gradient(Precision::default());
-        let (actual, rounded_gradient) = output_and_gradient(Precision::bits(24, 32.0));
+        let (expected, gradient) = output_and_gradient(SimulatedPrecision::default());
+        let (actual, rounded_gradient) = output_and_gradient(SimulatedPrecision::bits(24, 32.0));
         assert_close(&actual, &expected, 1e-3, text);
         assert_close(&rounded_gradient, &gradient, 1e-3, &format!("gradient of {text}"));
     }
@@ -33,7 +35,8 @@ fn state_of_p_bits_has_at_most_two_to_the_p_distinct_values() {
     let time = 9;
     for &(text, positions) in CASES {
         for bits in [1, 4] {
-            let Built { mixer, weights } = build_with_precision::<f32>(text, positions, 4, Precision::bits(bits, 1.0));
+            let MixerWithWeights { mixer, weights } =
+                build_with_precision::<f32>(text, positions, 4, SimulatedPrecision::bits(bits, 1.0));
             let ops = Native::new();
             ops.bind_frozen(&weights);
             let x = ops.constant(&[BATCH, time, WIDTH], &input(time, 1.0));
@@ -54,7 +57,8 @@ fn state_of_p_bits_has_at_most_two_to_the_p_distinct_values() {
 fn rounded_state_does_not_depend_on_spans() {
     let time = 13;
     for &(text, positions) in CASES {
-        let Built { mixer, weights } = build_with_precision::<f64>(text, positions, 4, Precision::bits(6, 2.0));
+        let MixerWithWeights { mixer, weights } =
+            build_with_precision::<f64>(text, positions, 4, SimulatedPrecision::bits(6, 2.0));
         let ops = Native::new();
         ops.bind_frozen(&weights);
         let x = ops.constant(&[BATCH, time, WIDTH], &input(time, 1.0));
@@ -76,11 +80,11 @@ fn gradients_pass_through_coarse_rounding() {
     let time = 9;
     for &(text, positions) in CASES.iter().filter(|(text, _)| *text != "none") {
         let gradient = |precision| {
-            let Built { mixer, weights } = build_with_precision::<f64>(text, positions, 4, precision);
+            let MixerWithWeights { mixer, weights } = build_with_precision::<f64>(text, positions, 4, precision);
             let ops = Native::new();
             ops.bind(&weights);
             let x = ops.constant(&[BATCH, time, WIDTH], &input(time, 1.0));
-            ops.backward(&scalar(&ops, &mixer, &x));
+            ops.backward(&weighted_sum_of_results(&ops, &mixer, &x));
             (ops.gradient(), weights)
         };
         let with_gradient = |(gradient, weights): &(Vec<f64>, Parameters<f64>)| -> Vec<String> {
@@ -88,9 +92,9 @@ fn gradients_pass_through_coarse_rounding() {
             let nonzero = entries.filter(|entry| gradient[entry.range.clone()].iter().any(|gradient| *gradient != 0.0));
             nonzero.map(|entry| entry.name.clone()).collect()
         };
-        let coarse = gradient(Precision::bits(3, 0.02));
+        let coarse = gradient(SimulatedPrecision::bits(3, 0.02));
         assert!(coarse.0.iter().all(|gradient| gradient.is_finite()), "{text}");
-        assert_eq!(with_gradient(&coarse), with_gradient(&gradient(Precision::default())), "{text}");
+        assert_eq!(with_gradient(&coarse), with_gradient(&gradient(SimulatedPrecision::default())), "{text}");
     }
 }
 
@@ -100,7 +104,8 @@ fn low_precision_accumulators_round_outputs_but_not_gradients() {
     let (time, positions) = (17, crate::position::Positions::None);
     let output_and_gradient = |bits: u32, spans: &[usize]| {
         let text = format!("full{{heads=2,kv=1,head=6,accumulator={bits}}}");
-        let Built { mixer, weights } = build_with_precision::<f64>(&text, positions, 4, Precision::default());
+        let MixerWithWeights { mixer, weights } =
+            build_with_precision::<f64>(&text, positions, 4, SimulatedPrecision::default());
         let ops = Native::new();
         ops.bind(&weights);
         let x = ops.constant(&[BATCH, time, WIDTH], &input(time, 1.0));
@@ -126,7 +131,8 @@ fn low_precision_accumulators_round_outputs_but_not_gradients() {
 fn gated_recurrence_has_the_state_bits_of_the_plan() {
     const TEXT: &str = "gated{channels=8,bits=2}";
     let (time, positions) = (40, crate::position::Positions::None);
-    let Built { mixer, weights } = build_with_precision::<f32>(TEXT, positions, 4, Precision::default());
+    let MixerWithWeights { mixer, weights } =
+        build_with_precision::<f32>(TEXT, positions, 4, SimulatedPrecision::default());
     let ops = Native::new();
     ops.bind_frozen(&weights);
     let x = ops.constant(&[BATCH, time, WIDTH], &input(time, 4.0));

@@ -11,7 +11,7 @@ fn with_roles(weights: &Parameters<f64>, roles: &[Role]) -> Vec<Parameter> {
 
 /// The output for an input, after the weights of some roles were set to zero.
 fn output_without(text: &str, positions: Positions, roles: &[Role]) -> (Vec<f64>, usize) {
-    let Built { mixer, mut weights } = build::<f64>(text, positions, 4);
+    let MixerWithWeights { mixer, mut weights } = build::<f64>(text, positions, 4);
     let cleared = with_roles(&weights, roles);
     for &id in &cleared {
         weights.get_mut(id).fill(0.0);

@@ -3,7 +3,7 @@
 use rung_engine::{AdamWConfig, Native, Ops, Tensor};
 
 use super::equivalences::{copy_common, evaluate};
-use super::{BATCH, Built, ROTARY, WIDTH, assert_close, build, input, run};
+use super::{BATCH, MixerWithWeights, ROTARY, WIDTH, assert_close, build, input, run};
 use crate::mixer::TokenMixer;
 use crate::position::Positions;
 
@@ -45,7 +45,7 @@ fn token_sparse_attention_chooses_the_earlier_of_tokens_with_equal_scores() {
 }
 
 /// The indexer's loss on one batch, and its gradient.
-fn auxiliary_loss(built: &Built<f64>) -> (f64, Vec<f64>) {
+fn auxiliary_loss(built: &MixerWithWeights<f64>) -> (f64, Vec<f64>) {
     let ops = Native::new();
     ops.bind(&built.weights);
     let loss = built.mixer.auxiliary_loss(&ops, || ops.constant(&[BATCH, 9, WIDTH], &input(9, 1.0))).unwrap();
@@ -85,7 +85,7 @@ fn auxiliary_loss_trains_the_indexer_and_no_other_weights() {
 /// The sequence is longer than one chunk of queries.
 #[test]
 fn native_sparse_attention_of_a_long_sequence_equals_that_of_two_spans() {
-    let Built { mixer, weights } =
+    let MixerWithWeights { mixer, weights } =
         build::<f64>("nsa{heads=2,kv=1,head=4,block=8,top=4,length=9,stride=4,window=3}", ROTARY, 1);
     let (ops, length, cut) = (Native::new(), 600, 137);
     ops.bind_frozen(&weights);
@@ -130,7 +130,7 @@ fn compositional_attention_with_one_retrieval_is_full_attention_with_shared_valu
 
 #[test]
 fn compositional_attention_does_not_depend_on_the_order_of_retrievals() {
-    let Built { mixer, mut weights } =
+    let MixerWithWeights { mixer, mut weights } =
         build::<f64>("compositional{searches=2,retrievals=3,head=4,value=2}", Positions::Alibi, 1);
     let before = evaluate(&weights, |ops, x| mixer.forward(ops, x, None).0);
     let value = weights.find("v_proj.weight").unwrap();
@@ -172,7 +172,7 @@ fn evicted_tokens_do_not_affect_later_outputs() {
     let (size, prefix_len) = (4, 10);
     for policy in POLICIES {
         let text = format!("evicting{{heads=2,kv=1,head=4,size={size},policy={policy}}}");
-        let Built { mixer, weights } = build::<f64>(&text, ROTARY, 1);
+        let MixerWithWeights { mixer, weights } = build::<f64>(&text, ROTARY, 1);
         let ops = Native::new();
         ops.bind_frozen(&weights);
         let values = input::<f64>(prefix_len, 1.0);
@@ -205,7 +205,7 @@ fn evicted_tokens_do_not_affect_later_outputs() {
 #[test]
 fn heavy_hitter_policy_keeps_the_token_with_the_most_attention() {
     let text = "evicting{heads=1,kv=1,head=2,size=3,policy=heavy}";
-    let Built { mixer, mut weights } = build::<f64>(text, Positions::None, 1);
+    let MixerWithWeights { mixer, mut weights } = build::<f64>(text, Positions::None, 1);
     // Keys are the first channel, which only token 1 has; queries are constant; values are the second channel.
     let mut set = |name: &str, index: usize, factor: f64| {
         let id = weights.find(name).unwrap();

@@ -12,7 +12,7 @@ pub(super) fn check(
     x: [&BigUint; 2],
     sigma: &BigUint,
 ) -> Result<(), Rejection> {
-    cells.well_formed(instance)?;
+    cells.check_form(instance)?;
     let (b, m, n1, s2, [te, t0, tw]) =
         (instance.b, instance.m, &instance.n[0], &instance.s[2], instance.token_counts.to_array());
     let (Cells { cell: r, group: nu }, [x0, x1]) = (cells, x);

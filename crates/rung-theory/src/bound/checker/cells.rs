@@ -9,7 +9,7 @@ use super::exact::{FRACTION_BITS, log2_rounded_down};
 use super::{Cells, Instance, ProofCase, Rejection, malformed};
 
 pub(super) fn check(instance: &Instance<'_>, cells: &Cells) -> Result<(), Rejection> {
-    cells.well_formed(instance)?;
+    cells.check_form(instance)?;
     let (b, m, n1, s2, [te, t0, tw]) =
         (instance.b, instance.m, &instance.n[0], &instance.s[2], instance.token_counts.to_array());
     let Cells { cell: r, group: nu } = cells;
@@ -41,14 +41,14 @@ pub(super) fn check(instance: &Instance<'_>, cells: &Cells) -> Result<(), Reject
 }
 
 impl Cells {
-    /// Case 0, two hops, no mixer in parallel with layer 1; r divides m and nu divides n_1.
-    pub(super) fn well_formed(&self, instance: &Instance<'_>) -> Result<(), Rejection> {
+    /// Case 0, two hops, no mixer in parallel with the first full layer; r divides m and nu divides n_1.
+    pub(super) fn check_form(&self, instance: &Instance<'_>) -> Result<(), Rejection> {
         if instance.case != ProofCase::AsManyLayers || instance.hops != 2 {
             return malformed("theorems `cells` and `cell-lists` are about case 0 and two hops");
         }
-        if *instance.parallel_bits != BigUint::ZERO {
+        if *instance.fixed_bits != BigUint::ZERO {
             return malformed(
-                "no mixer or convolution may stand beside the first full layer (theorems `cells` and `cell-lists`)",
+                "no mixer or convolution may be in parallel with the first full layer (theorems `cells` and `cell-lists`)",
             );
         }
         let divides = |divisor: &BigUint, size: &BigUint| *divisor != BigUint::ZERO && size % divisor == BigUint::ZERO;

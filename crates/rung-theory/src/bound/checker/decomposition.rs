@@ -7,16 +7,13 @@ use super::{Instance, ProofCase, Rejection, TableLists, product, sum};
 
 pub(super) fn check(instance: &Instance<'_>, lists: &TableLists) -> Result<(), Rejection> {
     let TableLists { x, sigma, kappa: k } = lists;
-    lists.well_formed(instance, instance.n, instance.m)?;
+    lists.check_form(instance, instance.n, instance.m)?;
     let (l, b, s, [te, t0, tw]) = (instance.hops, instance.b, instance.s, instance.token_counts.to_array());
     let pairs = &x[0] * product(instance.n) / product(k); // |Q|
     let queries = product(instance.n) / product(k.iter().skip(1)); // W
     let tokens_of = |i: usize| if i == 0 { t0.clone() } else { te * &instance.size[i - 1] };
-    let mut delta = if instance.case == ProofCase::OneLayerFewer {
-        s[0].clone()
-    } else {
-        b * tw * queries + instance.parallel_bits
-    };
+    let mut delta =
+        if instance.case == ProofCase::OneLayerFewer { s[0].clone() } else { b * tw * queries + instance.fixed_bits };
     let mut reachable = x[0].clone(); // D
     for e in 0..l - 1 {
         let list_length = &x[e + 1];
@@ -30,8 +27,8 @@ pub(super) fn check(instance: &Instance<'_>, lists: &TableLists) -> Result<(), R
         {
             return Err(Rejection::Tail { step: e + 1 });
         }
-        // Mixers in parallel with layer 1; messages into w and, where it was not frozen before, into z_0.
-        delta += instance.parallel_bits + b * tw * &pairs * product(&x[1..=e]);
+        // S_1; messages into w and, where it was not frozen before, into z_0.
+        delta += instance.fixed_bits + b * tw * &pairs * product(&x[1..=e]);
         if first_in_case_0 {
             delta += b * t0 * &x[0];
         }

@@ -15,7 +15,7 @@ pub(super) fn check(instance: &Instance<'_>) -> Result<(), Rejection> {
     let ([s0, s1], m, n1) = ([&instance.s[0], &instance.s[1]], instance.m, &instance.n[0]);
     let beta = if *s1 == BigUint::ZERO { instance.b.clone() } else { instance.b * &instance.token_counts.query };
     let v = log2_rounded_down(&instance.size[1], &BigUint::from(1_u8)) >> (FRACTION_BITS - VALUE_FRACTION_BITS);
-    let state = (s0 + instance.parallel_bits) << VALUE_FRACTION_BITS; // S
+    let state = (s0 + instance.fixed_bits) << VALUE_FRACTION_BITS; // S
     let message_capacity = (n1 * beta) << VALUE_FRACTION_BITS; // C
     // Bits of the entries of z_2 for one i and every w.
     let (row_bits, state_bits) = (n1 * v, s1 << VALUE_FRACTION_BITS);

@@ -1,6 +1,6 @@
 //! The lower bounds on function composition, and their checker: exact integers, no search, no floats.
 //!
-//! Read this folder first: it is all that has to be trusted. It has 726 lines of code in
+//! Read this folder first: it is all that has to be trusted. It has 724 lines of code in
 //! eight files and shares nothing with the search; one file is one theorem, with its conditions in the order of `docs/proof.md`.
 //!
 //! # Claim
@@ -10,7 +10,7 @@
 //! # Conditions
 //! Case 1: F = L-1 full layers, bounded-state blocks anywhere. Case 0: F = L full layers and blocks 0 and 1 empty. A token
 //! receives at most B = `message_bits` bits about a prefix in one full layer; s_e = `state_bits[e]` bits are passed across any cut inside
-//! block e; mixers and convolutions in parallel with the first full layer pass on `parallel_bits`. Attention sums run from left to right in
+//! block e; mixers and convolutions in parallel with the first full layer pass on S_1 = `fixed_bits`. Attention sums run from left to right in
 //! registers, or exactly. Entries, the start value and the query take `token_counts` tokens.
 //!
 //! | theorem | case and hops | extra fields |
@@ -115,8 +115,9 @@ pub struct Certificate {
     pub message_bits: BigUint,
     /// s_0 .. s_F: state bits of the blocks before, between and after the full layers.
     pub state_bits: Vec<BigUint>,
-    /// Bits of mixers and convolutions in parallel with the first full layer that `state_bits` does not include.
-    pub parallel_bits: BigUint,
+    /// S_1: bits that the proof fixes once, at its start, and that `state_bits` does not include: those of mixers and convolutions in
+    /// parallel with the first full layer and, in case 0, of caches that keep only the first tokens. The field `beside_bits` of a certificate file.
+    pub fixed_bits: BigUint,
     /// m = N_0: entries of the first table.
     pub m: BigUint,
     /// n_1 .. n_{L-1}: values of each component of the query w.
@@ -125,8 +126,8 @@ pub struct Certificate {
     pub token_counts: TokenCounts,
     /// The theorem, with its parameters.
     pub theorem: Theorem,
-    /// The tables that the theorem is applied to, if those are not all.
-    pub embedding: Option<InnerInstance>,
+    /// The tables that the theorem is applied to, if those are not all; the field `embedding` of a certificate file.
+    pub inner_instance: Option<InnerInstance>,
 }
 
 /// A theorem of `docs/proof.md` and its free parameters.
@@ -261,7 +262,8 @@ struct Instance<'a> {
     b: &'a BigUint,
     /// s_0 .. s_F: state bits of the blocks.
     s: &'a [BigUint],
-    parallel_bits: &'a BigUint,
+    /// S_1.
+    fixed_bits: &'a BigUint,
     m: &'a BigUint,
     n: &'a [BigUint],
     /// N_0 .. N_{L-1}.
@@ -277,7 +279,7 @@ impl<'a> Instance<'a> {
         certificate: &'a Certificate,
         inequalities: Option<&'a RefCell<Vec<Inequality>>>,
     ) -> Result<Self, Rejection> {
-        let (hops, middle) = match certificate.embedding {
+        let (hops, middle) = match certificate.inner_instance {
             Some(InnerInstance { hops, middle })
                 if hops >= 1 && hops < certificate.hops && middle <= certificate.hops - hops =>
             {
@@ -297,7 +299,7 @@ impl<'a> Instance<'a> {
             hops,
             b: &certificate.message_bits,
             s: &certificate.state_bits,
-            parallel_bits: &certificate.parallel_bits,
+            fixed_bits: &certificate.fixed_bits,
             m: &certificate.m,
             n,
             size: sizes(&certificate.m, n),
@@ -322,7 +324,7 @@ impl<'a> Instance<'a> {
 
 impl TableLists {
     /// Lists of the right lengths, sizes at least 1, x_0 <= u, and the divisibilities of the sparse pairs.
-    fn well_formed(&self, instance: &Instance<'_>, n: &[BigUint], u: &BigUint) -> Result<(), Rejection> {
+    fn check_form(&self, instance: &Instance<'_>, n: &[BigUint], u: &BigUint) -> Result<(), Rejection> {
         let (l, x, k) = (instance.hops, &self.x, &self.kappa);
         for (name, found, expected) in
             [("x", x.len(), l), ("sigma", self.sigma.len(), l - 1), ("kappa", k.len(), l - 1)]
@@ -351,11 +353,11 @@ impl TableLists {
 }
 
 /// Lists of the right lengths, sizes at least 1, and empty blocks in case 0.
-fn well_formed(certificate: &Certificate) -> Result<(), Rejection> {
+fn check_form(certificate: &Certificate) -> Result<(), Rejection> {
     if !(1..=MAX_HOPS).contains(&certificate.hops) {
         return malformed(format!("hops is {}, expected 1 to {MAX_HOPS}", certificate.hops));
     }
-    let hops = certificate.embedding.map_or(certificate.hops, |inner| inner.hops);
+    let hops = certificate.inner_instance.map_or(certificate.hops, |inner| inner.hops);
     let blocks = match (&certificate.theorem, certificate.case) {
         (Theorem::State, _) => 1,
         (_, ProofCase::OneLayerFewer) => hops,
@@ -385,7 +387,7 @@ fn well_formed(certificate: &Certificate) -> Result<(), Rejection> {
 
 /// Theorem S (no full layer, any L): the state must hold z_L.
 fn check_state(instance: &Instance<'_>) -> Result<(), Rejection> {
-    if instance.case != ProofCase::OneLayerFewer || *instance.parallel_bits != BigUint::ZERO {
+    if instance.case != ProofCase::OneLayerFewer || *instance.fixed_bits != BigUint::ZERO {
         return malformed("theorem `state` is about case 1, without parallel mixers");
     }
     let largest = &instance.size[instance.hops - 1];
@@ -415,7 +417,7 @@ fn check_and_record(
     certificate: &Certificate,
     recorded: Option<&RefCell<Vec<Inequality>>>,
 ) -> Result<AcceptedClaim, Rejection> {
-    well_formed(certificate)?;
+    check_form(certificate)?;
     let instance = Instance::new(certificate, recorded)?;
     match &certificate.theorem {
         Theorem::State => check_state(&instance)?,
@@ -435,7 +437,8 @@ fn check_and_record(
 impl Certificate {
     /// Whether the proof needs tables that list w as the major index.
     pub fn needs_w_major(&self) -> bool {
-        let range = self.embedding.map_or(0..self.n.len(), |inner| inner.middle..inner.middle + inner.hops.max(1) - 1);
+        let range =
+            self.inner_instance.map_or(0..self.n.len(), |inner| inner.middle..inner.middle + inner.hops.max(1) - 1);
         matches!(&self.theorem, Theorem::Product(_, borders) if self.n.get(range) != Some(&borders.live[..]))
     }
 }

@@ -6,7 +6,7 @@ use super::exact::TailBound;
 use super::{FrozenBorders, Instance, ProofCase, Rejection, TableLists, malformed, product, sum};
 
 pub(super) fn check(instance: &Instance<'_>, lists: &TableLists, borders: &FrozenBorders) -> Result<(), Rejection> {
-    well_formed(instance, lists, borders)?;
+    check_form(instance, lists, borders)?;
     let (TableLists { x, sigma, kappa: k }, FrozenBorders { varying: u, live, freeze }) = (lists, borders);
     let (b, s, [te, t0, tw]) = (instance.b, instance.s, instance.token_counts.to_array());
     let pairs = &x[0] * product(live) / product(k); // |Q|
@@ -22,8 +22,8 @@ pub(super) fn check(instance: &Instance<'_>, lists: &TableLists, borders: &Froze
         let varying_entries = if i == 1 { u.clone() } else { &live[i - 2] * &instance.size[i - 2] };
         te * (&varying_entries * choices(i, y) + (&instance.size[i - 1] - &varying_entries) * choices(i + 1, y))
     };
-    let mut independent = instance.parallel_bits
-        + if instance.case == ProofCase::OneLayerFewer { s[0].clone() } else { b * tw * queries }; // P
+    let mut independent =
+        instance.fixed_bits + if instance.case == ProofCase::OneLayerFewer { s[0].clone() } else { b * tw * queries }; // P
     let mut joint = BigUint::ZERO; // J
     let mut reachable = x[0].clone(); // D
     let mut frozen_players = usize::from(instance.case == ProofCase::OneLayerFewer); // f + 1
@@ -75,7 +75,7 @@ pub(super) fn check(instance: &Instance<'_>, lists: &TableLists, borders: &Froze
 }
 
 /// x_0 <= u <= m, n'_e <= n_e, n'_{L-1} = n_{L-1}, j_e <= e+1, and the divisibilities with n' for n.
-fn well_formed(instance: &Instance<'_>, lists: &TableLists, borders: &FrozenBorders) -> Result<(), Rejection> {
+fn check_form(instance: &Instance<'_>, lists: &TableLists, borders: &FrozenBorders) -> Result<(), Rejection> {
     if instance.hops < 2 {
         return malformed("theorem `product` is about two hops or more");
     }
@@ -93,5 +93,5 @@ fn well_formed(instance: &Instance<'_>, lists: &TableLists, borders: &FrozenBord
     if borders.varying > *instance.m {
         return malformed("varying exceeds m");
     }
-    lists.well_formed(instance, &borders.live, &borders.varying)
+    lists.check_form(instance, &borders.live, &borders.varying)
 }

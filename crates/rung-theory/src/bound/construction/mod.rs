@@ -93,8 +93,9 @@ pub fn solves_all(plan: &Plan, capacity: &Capacity, hops: usize, log2_tokens: u6
     }
     let narrow_tables = || (1..hops).map(|e| BigUint::from(if e + 1 == hops { 3_u8 } else { 1 })).collect();
     let large_tables = || vec![power.clone(); hops - 1];
-    let by_bits = CONSTRUCTIONS.iter().find(|kind| kind.needs_bits_only && fits(kind, narrow_tables()));
-    let by_size = || CONSTRUCTIONS.iter().find(|kind| fits(kind, large_tables()));
+    let by_bits =
+        CONSTRUCTIONS.iter().find(|construction| construction.needs_bits_only && fits(construction, narrow_tables()));
+    let by_size = || CONSTRUCTIONS.iter().find(|construction| fits(construction, large_tables()));
     by_bits.or_else(|| (MAX_SIZE >> log2_tokens.min(63) > 0).then(by_size).flatten()).copied()
 }
 
@@ -144,7 +145,7 @@ enum LayerRequirement {
 
 impl LayerRequirement {
     /// Whether known weights of this mixer meet the requirement at the mixer's precision, for prompts of fewer than 2^`log2_tokens` tokens.
-    fn met_by(&self, mixer: &Mixer, log2_tokens: u64) -> bool {
+    fn is_met_by(&self, mixer: &Mixer, log2_tokens: u64) -> bool {
         let (facts, number) = (mixer.facts(), |option: &str| mixer.number(option).unwrap_or_default());
         if mixer.bits() < facts.precision.bits(log2_tokens) {
             return false;
@@ -181,12 +182,12 @@ impl LayerRequirement {
     }
 }
 
-/// Finds a layer for every requirement, in order, as early as possible.
-fn assign_layers(plan: &Plan, tables: &TableSizes, requirements: &[LayerRequirement]) -> Result<(), String> {
+/// Whether the plan has a layer for every requirement, in order; the error names the first requirement without a layer.
+fn check_requirements(plan: &Plan, tables: &TableSizes, requirements: &[LayerRequirement]) -> Result<(), String> {
     let mut layers = plan.layers.iter();
     let log2_tokens = tables.tokens().bits();
     for (index, requirement) in requirements.iter().enumerate() {
-        if !layers.any(|layer| layer.mixers.iter().any(|mixer| requirement.met_by(mixer, log2_tokens))) {
+        if !layers.any(|layer| layer.mixers.iter().any(|mixer| requirement.is_met_by(mixer, log2_tokens))) {
             return Err(format!(
                 "{index} of {} layers are found; missing is {}",
                 requirements.len(),
@@ -204,8 +205,8 @@ fn value_bits(tables: &TableSizes, l: usize) -> u64 {
 
 /// Channels of a key that holds the address of an entry of z_l and a flag.
 fn key_width(tables: &TableSizes, l: usize) -> u64 {
-    let part_bits = if l > 1 { ceil_log2(&tables.n[l - 2]).max(1) } else { 0 };
-    1 + part_bits + value_bits(tables, l - 1)
+    let query_bits = if l > 1 { ceil_log2(&tables.n[l - 2]).max(1) } else { 0 };
+    1 + query_bits + value_bits(tables, l - 1)
 }
 
 /// The layer in which w looks up z_l.

@@ -16,7 +16,7 @@
 //! # Source
 //! Ours: explicit weights for shortcut S2.
 
-use super::{Construction, LayerRequirement, assign_layers, entry_count, look_ups_from, value_bits};
+use super::{Construction, LayerRequirement, check_requirements, entry_count, look_ups_from, value_bits};
 
 pub(super) static CONSTRUCTION: Construction = Construction {
     name: "S2",
@@ -27,6 +27,6 @@ pub(super) static CONSTRUCTION: Construction = Construction {
             LayerRequirement::Forward(value_bits(tables, 0)),
             LayerRequirement::Table { rows, bits: value_bits(tables, 1) },
         ];
-        assign_layers(plan, tables, &state_layers.into_iter().chain(look_ups_from(tables, 2)).collect::<Vec<_>>())
+        check_requirements(plan, tables, &state_layers.into_iter().chain(look_ups_from(tables, 2)).collect::<Vec<_>>())
     },
 };

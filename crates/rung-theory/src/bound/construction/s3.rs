@@ -16,7 +16,9 @@
 //! # Source
 //! Ours: explicit weights for shortcut S3 (prefetch).
 
-use super::{Construction, HeadGroup, LayerRequirement, assign_layers, entry_count, key_width, look_up, value_bits};
+use super::{
+    Construction, HeadGroup, LayerRequirement, check_requirements, entry_count, key_width, look_up, value_bits,
+};
 use crate::bound::tables::TableSizes;
 use crate::stack::Plan;
 
@@ -39,21 +41,21 @@ pub(super) static CONSTRUCTION: Construction = Construction {
 
 /// Whether entries of z_e can prefetch the next entry. If `forwarded`, a bounded-state layer in front forwards z_0 to w.
 fn fits(plan: &Plan, tables: &TableSizes, e: usize, forwarded: bool) -> Result<(), String> {
-    let part_count = entry_count(&tables.n[e - 1])?;
+    let query_value_count = entry_count(&tables.n[e - 1])?;
     let query_head = if forwarded { HeadGroup::table(tables, 1, 1) } else { HeadGroup::start(tables) };
     let mut requirements = Vec::new();
     if forwarded {
         requirements.push(LayerRequirement::Forward(value_bits(tables, 0)));
     }
-    requirements.push(LayerRequirement::Heads(vec![query_head, HeadGroup::table(tables, e + 1, part_count)]));
+    requirements.push(LayerRequirement::Heads(vec![query_head, HeadGroup::table(tables, e + 1, query_value_count)]));
     for l in 1 + usize::from(forwarded)..=tables.hops() {
         if l == e {
-            let row_bits = part_count.saturating_mul(value_bits(tables, e + 1));
+            let row_bits = query_value_count.saturating_mul(value_bits(tables, e + 1));
             let row = HeadGroup { count: 1, key_width: key_width(tables, e), value_bits: row_bits };
             requirements.push(LayerRequirement::Heads(vec![row]));
         } else if l != e + 1 {
             requirements.push(look_up(tables, l));
         }
     }
-    assign_layers(plan, tables, &requirements)
+    check_requirements(plan, tables, &requirements)
 }

@@ -14,7 +14,7 @@
 //! # Source
 //! Ours: explicit weights for shortcut S4 (speculation).
 
-use super::{Construction, HeadGroup, LayerRequirement, assign_layers, entry_count, look_ups_from};
+use super::{Construction, HeadGroup, LayerRequirement, check_requirements, entry_count, look_ups_from};
 
 pub(super) static CONSTRUCTION: Construction = Construction {
     name: "S4",
@@ -22,6 +22,6 @@ pub(super) static CONSTRUCTION: Construction = Construction {
     fits: |plan, _, tables| {
         let all_entries = HeadGroup::table(tables, 1, entry_count(&tables.m)?);
         let first = LayerRequirement::Heads(vec![HeadGroup::start(tables), all_entries]);
-        assign_layers(plan, tables, &[first].into_iter().chain(look_ups_from(tables, 2)).collect::<Vec<_>>())
+        check_requirements(plan, tables, &[first].into_iter().chain(look_ups_from(tables, 2)).collect::<Vec<_>>())
     },
 };

@@ -16,7 +16,7 @@
 //! Ours: explicit weights for shortcut S5 (candidates). They show the two-hop bound to be tight up to rounding.
 
 use super::{
-    Construction, HeadGroup, LayerRequirement, assign_layers, entry_count, key_width, look_ups_from, value_bits,
+    Construction, HeadGroup, LayerRequirement, check_requirements, entry_count, key_width, look_ups_from, value_bits,
 };
 
 pub(super) static CONSTRUCTION: Construction = Construction {
@@ -36,7 +36,7 @@ pub(super) static CONSTRUCTION: Construction = Construction {
             let state_layers = [LayerRequirement::Forward(value_bits(tables, 0)), high_bits];
             let requirements: Vec<LayerRequirement> =
                 state_layers.into_iter().chain([first_full]).chain(look_ups_from(tables, 3)).collect();
-            match assign_layers(plan, tables, &requirements) {
+            match check_requirements(plan, tables, &requirements) {
                 Ok(()) => return Ok(()),
                 Err(reason) => missing = reason,
             }

@@ -17,13 +17,13 @@
 //! # Source
 //! Chen, Peng and Wu (2412.02975), with finite temperature and rounding made explicit.
 
-use super::{Construction, HeadGroup, LayerRequirement, assign_layers, look_ups_from};
+use super::{Construction, HeadGroup, LayerRequirement, check_requirements, look_ups_from};
 
 pub(super) static CONSTRUCTION: Construction = Construction {
     name: "U1",
     needs_bits_only: true,
     fits: |plan, _, tables| {
         let first = LayerRequirement::Heads(vec![HeadGroup::start(tables)]);
-        assign_layers(plan, tables, &[first].into_iter().chain(look_ups_from(tables, 1)).collect::<Vec<_>>())
+        check_requirements(plan, tables, &[first].into_iter().chain(look_ups_from(tables, 1)).collect::<Vec<_>>())
     },
 };

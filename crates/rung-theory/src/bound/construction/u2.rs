@@ -16,13 +16,17 @@
 //! # Source
 //! Ours; the matching lower bound is Ye et al. (2602.01763).
 
-use super::{Construction, LayerRequirement, assign_layers, look_ups_from, value_bits};
+use super::{Construction, LayerRequirement, check_requirements, look_ups_from, value_bits};
 
 pub(super) static CONSTRUCTION: Construction = Construction {
     name: "U2",
     needs_bits_only: true,
     fits: |plan, _, tables| {
         let forward_start = LayerRequirement::Forward(value_bits(tables, 0));
-        assign_layers(plan, tables, &[forward_start].into_iter().chain(look_ups_from(tables, 1)).collect::<Vec<_>>())
+        check_requirements(
+            plan,
+            tables,
+            &[forward_start].into_iter().chain(look_ups_from(tables, 1)).collect::<Vec<_>>(),
+        )
     },
 };

@@ -15,13 +15,13 @@
 //! # Source
 //! Ours: it shows why the bound for F = L full layers needs both blocks 0 and 1 to be empty.
 
-use super::{Construction, LayerRequirement, assign_layers, look_up, look_ups_from, value_bits};
+use super::{Construction, LayerRequirement, check_requirements, look_up, look_ups_from, value_bits};
 
 pub(super) static CONSTRUCTION: Construction = Construction {
     name: "U2'",
     needs_bits_only: true,
     fits: |plan, _, tables| {
         let first_layers = [look_up(tables, 1), LayerRequirement::Forward(value_bits(tables, 1))];
-        assign_layers(plan, tables, &first_layers.into_iter().chain(look_ups_from(tables, 2)).collect::<Vec<_>>())
+        check_requirements(plan, tables, &first_layers.into_iter().chain(look_ups_from(tables, 2)).collect::<Vec<_>>())
     },
 };

@@ -23,7 +23,7 @@ const B: usize = 5;
 const RHO: usize = 6;
 
 /// The conditions for one search setting; all sizes are base-two logarithms.
-struct Relaxation<'a> {
+struct CellListRelaxation<'a> {
     setting: &'a SearchSetting<'a>,
     message_bits: f64,
     /// s_2.
@@ -37,7 +37,7 @@ fn product(indices: &[usize]) -> Linear {
     indices.iter().fold(Linear::default(), |sum, &index| sum.plus(&Linear::variable(index)))
 }
 
-impl<'a> Relaxation<'a> {
+impl<'a> CellListRelaxation<'a> {
     fn new(setting: &'a SearchSetting<'a>) -> Self {
         let input = setting.input;
         Self {
@@ -118,7 +118,7 @@ impl<'a> Relaxation<'a> {
 
 /// The smallest instance found.
 pub(super) fn smallest_certificate(setting: &SearchSetting<'_>) -> Option<CheckedCertificate> {
-    let relaxation = Relaxation::new(setting);
+    let relaxation = CellListRelaxation::new(setting);
     let bits = relaxation.message_bits;
     let positions = if relaxation.last_state_bits.is_finite() { 3 } else { 1 };
     let optima = (0..positions).filter_map(|position| {

@@ -13,7 +13,7 @@ pub(super) fn smallest_certificate(setting: &SearchSetting<'_>) -> Option<Checke
     let message_bits = log2(&setting.input.message_bits);
     let last_state = setting.input.state_bits[2].clone();
     let group = if last_state == BigUint::ZERO { 0.0 } else { log2(&last_state) };
-    let conditions = Conditions::new(setting);
+    let conditions = CellConditions::new(setting);
     let group_factors = [0.0, 0.25, 0.5, 0.75, 1.0, 1.25];
     let starts = group_factors.into_iter().flat_map(|factor| {
         [[3.0, group * factor, message_bits], [message_bits, group * factor + 1.0, message_bits + 2.0]]
@@ -62,7 +62,7 @@ pub(super) fn parameters(m: &BigUint, n: &BigUint) -> impl Iterator<Item = Theor
 }
 
 /// The theorem's inequality in floats.
-struct Conditions {
+struct CellConditions {
     message_bits: f64,
     /// s_2.
     last_state_bits: f64,
@@ -74,7 +74,7 @@ struct Conditions {
     front: f64,
 }
 
-impl Conditions {
+impl CellConditions {
     fn new(setting: &SearchSetting<'_>) -> Self {
         let input = setting.input;
         Self {

@@ -10,7 +10,7 @@ use crate::bound::input::{exp2_to_integer, log2};
 
 /// The smallest instance: n_1 = 1 if no state follows the full layer, else n_1 so large that the values exceed that state.
 pub(super) fn smallest_certificate(setting: &SearchSetting<'_>) -> Option<CheckedCertificate> {
-    let conditions = Conditions::new(setting);
+    let conditions = EntropyConditions::new(setting);
     let mut candidates: Vec<(f64, f64)> =
         (1..=16).map(|n| f64::from(n).log2()).map(|n| (conditions.log2_tokens(n), n)).collect();
     // Apart from rounding, tokens have one minimum in n_1: a coarse grid, then finer grids around its best point.
@@ -59,24 +59,24 @@ fn smallest_m(setting: &SearchSetting<'_>, log2_m: f64, n: &BigUint) -> Option<C
 }
 
 /// The theorem's conditions in floats.
-struct Conditions {
+struct EntropyConditions {
     message_bits: f64,
     state_bits: [f64; 2],
-    parallel_bits: f64,
+    fixed_bits: f64,
     /// Tokens of an entry, of the start value and of the query.
     token_counts: [f64; 3],
     /// How many tables have the sizes m and N_1, constant ones included.
     table_counts: [f64; 2],
 }
 
-impl Conditions {
+impl EntropyConditions {
     fn new(setting: &SearchSetting<'_>) -> Self {
         let input = setting.input;
         let bits = |bits: &BigUint| log2(bits).exp2();
         Self {
             message_bits: bits(&input.message_bits),
             state_bits: [bits(&input.state_bits[0]), bits(&input.state_bits[1])],
-            parallel_bits: bits(&input.parallel_bits),
+            fixed_bits: bits(&input.fixed_bits),
             token_counts: input.log2_token_counts().map(f64::exp2),
             table_counts: [1.0 + setting.middle as f64, 1.0 + setting.front as f64],
         }
@@ -107,7 +107,7 @@ impl Conditions {
     fn holds(&self, log_m: f64, log_n: f64) -> bool {
         let (m, n, [s0, s1]) = (log_m.exp2(), log_n.exp2(), self.state_bits);
         let message_capacity = n * self.message_bits * if s1 > 0.0 { self.token_counts[2] } else { 1.0 };
-        let (value, state) = (n * (log_m + log_n) - s1, s0 + self.parallel_bits);
+        let (value, state) = (n * (log_m + log_n) - s1, s0 + self.fixed_bits);
         if value <= 0.0 {
             return false;
         }

@@ -67,12 +67,12 @@ impl SearchSetting<'_> {
             hops: input.hops + constant,
             message_bits: input.message_bits.clone(),
             state_bits: input.state_bits.clone(),
-            parallel_bits: input.parallel_bits.clone(),
+            fixed_bits: input.fixed_bits.clone(),
             m,
             n,
             token_counts: input.token_counts.clone(),
             theorem,
-            embedding: (constant > 0).then_some(InnerInstance { hops: input.hops, middle: self.middle }),
+            inner_instance: (constant > 0).then_some(InnerInstance { hops: input.hops, middle: self.middle }),
         }
     }
 }

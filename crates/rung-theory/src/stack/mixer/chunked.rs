@@ -57,6 +57,6 @@ pub(super) static KIND: MixerKind = MixerKind {
         }
     },
     benchmark: |benchmark| vec![("size", benchmark.window_tokens())],
-    full_attention_equivalent: Some(|options| (full::KIND.name, super::family::heads(options))),
+    full_attention_equivalent: Some(|options| (full::KIND.name, super::family::full_attention_options(options))),
     ..MixerKind::DEFAULT
 };

@@ -75,12 +75,13 @@ pub(super) static KIND: MixerKind = MixerKind {
         // For every `ratio` tokens one entry is read: by attention if `top` is 0, else by the indexer.
         let (entry, selected_count) =
             if top == 0 { (4 * heads * head_dim, 0) } else { (2 * index_heads * index_head, top) };
-        let (pooled, waiting) = (2 * (head_dim + index_head), ratio - 1);
-        let buffer = if options.flag("overlap") { 2 * waiting + ratio } else { waiting };
+        // Tokens that are not yet part of an entry, each with a vector and its weights.
+        let (elements_per_token, incomplete_tokens) = (2 * (head_dim + index_head), ratio - 1);
+        let buffered_tokens = if options.flag("overlap") { 2 * incomplete_tokens + ratio } else { incomplete_tokens };
         Facts {
             reach: MixerReach::Full(MessageSize { heads, value_head_dim: head_dim, selection }),
             is_implemented: false,
-            conv_state: buffer * pooled,
+            conv_state: buffered_tokens * elements_per_token,
             cache_per_token: (head_dim + index_head).div_ceil(ratio),
             window_elements_per_token: head_dim,
             window_tokens: window,

@@ -56,7 +56,7 @@ pub(super) static KIND: MixerKind = MixerKind {
         options_for_bits: family::gated_delta_forwarding,
         table_rows_option: Some("key"),
     }),
-    parity_evidence: Some("holds `rung construct parity`, in one micro-step"),
+    parity_evidence: Some("can hold the weights of `rung construct parity`, in one micro-step"),
     reference: Reference::Reimplementation("the layer of fla"),
     ..MixerKind::DEFAULT
 };

@@ -119,7 +119,7 @@ pub(super) fn log_linear(core: &Facts, heads_option: &str, options: &OptionValue
 }
 
 /// The options of `full` with the same attention heads: numbers of query and key/value heads, and their widths.
-pub(super) fn heads(options: &OptionValues) -> OptionSizes {
+pub(super) fn full_attention_options(options: &OptionValues) -> OptionSizes {
     ["heads", "kv", "head", "key", "value"].map(|option| (option, options.integer(option))).to_vec()
 }
 

@@ -46,7 +46,7 @@ pub(super) static KIND: MixerKind = MixerKind {
         options_for_bits: family::gated_delta_forwarding,
         table_rows_option: Some("key"),
     }),
-    parity_evidence: Some("holds `rung construct parity`, with negative=yes and no decay"),
+    parity_evidence: Some("can hold the weights of `rung construct parity`, with negative=yes and no decay"),
     reference: Reference::Public { library: "transformers", class: "OlmoHybridGatedDeltaNet" },
     engines: &["llama.cpp", "sglang", "vllm"],
     ..MixerKind::DEFAULT

@@ -7,7 +7,7 @@
 //! `o_t = S_t^T SiLU(W_q x_t) / sqrt(expand)`; then a norm over the whole width.
 //!
 //! The lower bounds of all layers come from one learned table with a row for each layer: `lb` of layer l is the sum of rows 1 to l
-//! of its softmax over layers. It is 0 in the first layer, and at initialisation it increases evenly.
+//! of its softmax over layers (rows and layers from 0). It is 0 in the first layer, and at initialisation it increases evenly.
 //!
 //! # Parallel form
 //! As GLA, with keys `1 - f`.

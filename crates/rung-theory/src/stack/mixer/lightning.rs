@@ -37,9 +37,9 @@ pub(super) static KIND: MixerKind = MixerKind {
     facts: |options| {
         let (heads, head) = (options.size("heads"), options.size("head"));
         let core = with_weights(&matrix_state(heads, head, head, options.width()), options.width() * heads * head);
-        let (state_heads, width) = (options.integer("heads"), options.integer("head"));
+        let (state_heads, head_dim) = (options.integer("heads"), options.integer("head"));
         let layout = StateLayout {
-            recurrent: state_heads.saturating_mul(width * width),
+            recurrent: state_heads.saturating_mul(head_dim * head_dim),
             heads: state_heads,
             ..StateLayout::default()
         };

@@ -95,7 +95,7 @@ pub(super) static KIND: MixerKind = MixerKind {
         Benchmark::Length(_) => vec![("block", benchmark.block_tokens()), ("top", 4)],
         Benchmark::Growth(_) => vec![("block", 64), ("top", 4)],
     },
-    full_attention_equivalent: Some(|options| (full::KIND.name, super::family::heads(options))),
+    full_attention_equivalent: Some(|options| (full::KIND.name, super::family::full_attention_options(options))),
     reference: Reference::Reimplementation("the authors' naive form"),
     ..MixerKind::DEFAULT
 };

@@ -74,7 +74,7 @@ pub(super) static KIND: MixerKind = MixerKind {
         table_rows_option: None,
     }),
     benchmark: |benchmark| vec![("size", benchmark.window_tokens())],
-    full_attention_equivalent: Some(|options| (full::KIND.name, super::family::heads(options))),
+    full_attention_equivalent: Some(|options| (full::KIND.name, super::family::full_attention_options(options))),
     reference: Reference::Definition,
     ..MixerKind::DEFAULT
 };

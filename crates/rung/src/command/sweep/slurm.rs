@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use rung_train::run::{directory, record};
-use rung_train::sweep::slurm::{Job, QueuedTask, SlurmRequest, SubmittedJob, max_array_tasks};
+use rung_train::sweep::slurm::{JobArray, QueuedTask, SlurmRequest, SubmittedJob, max_array_tasks};
 use rung_train::sweep::{Event, Shard, Sweep, SweepSummary};
 use serde_json::{Value, json};
 
@@ -50,8 +50,8 @@ pub enum Scheduler {
 pub enum ClusterOutcome {
     /// A job is queued or running; the command does not wait for it.
     Submitted,
-    /// Every run is recorded, or no job is left that works on the others. With the last job, if known.
-    Collected(SweepSummary, Option<SubmittedJob>),
+    /// What is recorded when the command ends: after all runs, after the last job, or at Ctrl-C. With the last job, if known.
+    Results(SweepSummary, Option<SubmittedJob>),
 }
 
 /// Reads the records of a sweep as they appear.
@@ -62,50 +62,50 @@ struct RecordPoller<'a> {
 }
 
 impl ClusterOptions {
-    /// Submits the runs without a record, unless a job already works on them, and waits for the records. Each task has `threads`
-    /// threads and runs on `device`, which this machine need not have.
+    /// Submits the runs without a record, unless a job already works on them, and waits for the records. `sweep_toml` is the text of the
+    /// sweep config. Each array task has `threads` threads and runs on `device`, which this machine need not have.
     ///
     /// # Errors
     /// Slurm is not installed or rejects the job; or a record cannot be read.
     pub fn execute(
         &self,
         sweep: &Sweep,
-        text: &str,
+        sweep_toml: &str,
         out: &Path,
         (threads, device): (usize, &str),
         json: bool,
     ) -> anyhow::Result<ClusterOutcome> {
-        let job = Job::new(sweep, out)?;
+        let job = JobArray::new(sweep, out)?;
         let records = sweep.runs.iter().map(|_| None).collect();
         let mut poller = RecordPoller { sweep, out, summary: SweepSummary { records, ..SweepSummary::default() } };
         let watcher = SweepWatcher::new(sweep, Shard::ALL, !json);
-        poller.poll(&mut |number, record| watcher.show(&Event::AlreadyRecorded(number, record)))?;
+        poller.poll(&mut |run_index, record| watcher.show(&Event::AlreadyRecorded { run: run_index, record }))?;
         poller.summary.already_recorded = poller.summary.records.iter().flatten().count();
         let missing = poller.missing();
         if missing.is_empty() {
             watcher.finish();
-            return Ok(ClusterOutcome::Collected(poller.summary, job.submitted_jobs().pop()));
+            return Ok(ClusterOutcome::Results(poller.summary, job.submitted_jobs().pop()));
         }
         let queued = job.unfinished_tasks(job.queued_tasks()?, &missing);
-        let handle = if !queued.is_empty() {
+        let submitted_job = if !queued.is_empty() {
             job.submitted_jobs().pop()
         } else if self.collect {
             watcher.finish();
             return Ok(poller.fail_missing(&job, job.submitted_jobs().pop()));
         } else {
-            Some(self.submit(&job, sweep, text, (threads, device), &missing)?)
+            Some(self.submit(&job, sweep, sweep_toml, (threads, device), &missing)?)
         };
-        let number = handle.as_ref().map_or("?", |handle| &handle.job_id);
+        let job_id = submitted_job.as_ref().map_or("?", |submitted_job| &submitted_job.job_id);
         let verb = if queued.is_empty() { "submitted" } else { "found" };
         if self.no_wait {
             watcher.finish();
-            report_submitted(json, verb, &job, handle.as_ref(), &poller.summary)?;
+            report_submitted(json, verb, &job, submitted_job.as_ref(), &poller.summary)?;
             return Ok(ClusterOutcome::Submitted);
         }
         if !json {
             let (missing_runs, directory) = (missing.len(), job.directory.display());
             print(&format!(
-                "{verb} job {number}, {}, for {missing_runs} runs; its logs are in {directory}\n",
+                "{verb} job {job_id}, {}, for {missing_runs} runs; its logs are in {directory}\n",
                 job.name
             ))?;
         }
@@ -113,16 +113,16 @@ impl ClusterOptions {
         watcher.finish();
         if interrupted {
             poller.summary.interrupted = true;
-            return Ok(ClusterOutcome::Collected(poller.summary, handle));
+            return Ok(ClusterOutcome::Results(poller.summary, submitted_job));
         }
-        Ok(poller.fail_missing(&job, handle))
+        Ok(poller.fail_missing(&job, submitted_job))
     }
 
     fn submit(
         &self,
-        job: &Job,
+        job: &JobArray,
         sweep: &Sweep,
-        text: &str,
+        sweep_toml: &str,
         (threads, device): (usize, &str),
         missing: &[usize],
     ) -> anyhow::Result<SubmittedJob> {
@@ -137,12 +137,12 @@ impl ClusterOptions {
             Some(tasks) => tasks.min(runs),
             None => runs.min(max).max(1),
         };
-        let program = match crate::call::link().and_then(|link| link.program()) {
+        let program = match crate::call::context().and_then(|context| context.executable()) {
             Some(program) => program,
             None => std::env::current_exe()?,
         };
         let (gpus, options) = (self.gpus_per_task, &self.sbatch);
-        let request = SlurmRequest { sweep_toml: text, program: &program, tasks, threads, device, gpus, options };
+        let request = SlurmRequest { sweep_toml, program: &program, tasks, threads, device, gpus, options };
         Ok(job.submit(&request, missing)?)
     }
 }
@@ -151,55 +151,55 @@ impl ClusterOptions {
 fn report_submitted(
     json: bool,
     verb: &str,
-    job: &Job,
-    handle: Option<&SubmittedJob>,
+    job: &JobArray,
+    submitted_job: Option<&SubmittedJob>,
     summary: &SweepSummary,
 ) -> anyhow::Result<()> {
     let (recorded, runs) = (summary.already_recorded, summary.records.len());
     if json {
-        return print_json(&json!({"status": verb, "runs": runs, "recorded": recorded, "job": handle}));
+        return print_json(&json!({"status": verb, "runs": runs, "recorded": recorded, "job": submitted_job}));
     }
-    let number = handle.map_or("?", |handle| &handle.job_id);
+    let job_id = submitted_job.map_or("?", |submitted_job| &submitted_job.job_id);
     print(&format!(
-        "{verb} job {number}, {}; {recorded} of {runs} recorded\n\
+        "{verb} job {job_id}, {}; {recorded} of {runs} recorded\n\
          the same command with --collect instead of --no-wait waits for the rest; `scancel --name={}` ends it\n",
         job.name, job.name
     ))
 }
 
 impl RecordPoller<'_> {
-    /// Runs without a record, by number.
+    /// Indices of the runs without a record.
     fn missing(&self) -> Vec<usize> {
         let records = self.summary.records.iter().enumerate();
-        records.filter(|(_, record)| record.is_none()).map(|(number, _)| number).collect()
+        records.filter(|(_, record)| record.is_none()).map(|(run_index, _)| run_index).collect()
     }
 
     /// Reads the records written since the last poll.
     fn poll(&mut self, show: &mut dyn FnMut(usize, &rung_train::run::RunRecord)) -> anyhow::Result<()> {
-        for number in self.missing() {
-            let run = &self.sweep.runs[number];
+        for run_index in self.missing() {
+            let run = &self.sweep.runs[run_index];
             let directory = self.out.join(record::id(run));
             // Network file systems cache that a file is missing; opening its directory refreshes the cache.
             let _ = std::fs::read_dir(&directory);
             if let Some(record) = directory::find_record(run, &directory)? {
-                show(number, &record);
-                self.summary.records[number] = Some(record);
+                show(run_index, &record);
+                self.summary.records[run_index] = Some(record);
             }
         }
         Ok(())
     }
 
     /// No job works on the sweep any more: runs without a record have failed.
-    fn fail_missing(mut self, job: &Job, handle: Option<SubmittedJob>) -> ClusterOutcome {
+    fn fail_missing(mut self, job: &JobArray, submitted_job: Option<SubmittedJob>) -> ClusterOutcome {
         let missing = self.missing().into_iter();
         self.summary.failed =
-            missing.map(|number| (number, job.missing_record_error(handle.as_ref(), number))).collect();
-        ClusterOutcome::Collected(self.summary, handle)
+            missing.map(|run_index| (run_index, job.missing_record_error(submitted_job.as_ref(), run_index))).collect();
+        ClusterOutcome::Results(self.summary, submitted_job)
     }
 }
 
 /// Waits until every run is recorded or Slurm no longer has the job (false), or until Ctrl-C (true).
-fn wait(job: &Job, poller: &mut RecordPoller<'_>, watcher: &SweepWatcher) -> anyhow::Result<bool> {
+fn wait(job: &JobArray, poller: &mut RecordPoller<'_>, watcher: &SweepWatcher) -> anyhow::Result<bool> {
     /// The longest pause between two requests to the controller.
     const MAX_PAUSE: Duration = Duration::from_secs(10);
     let interrupt = Interrupt::with_message("leaving; the job continues");
@@ -216,9 +216,9 @@ fn wait(job: &Job, poller: &mut RecordPoller<'_>, watcher: &SweepWatcher) -> any
         // The queue is read before the records: a task that has left the queue has written its records.
         let queued = job.queued_tasks();
         let out = poller.out;
-        poller.poll(&mut |number, record| {
+        poller.poll(&mut |run_index, record| {
             let seconds = read_seconds(&out.join(&record.id).join(directory::TIMING_FILE));
-            watcher.show(&Event::Recorded(number, record, seconds));
+            watcher.show(&Event::Recorded { run: run_index, record, seconds });
         })?;
         let missing = poller.missing();
         if missing.is_empty() {

@@ -51,7 +51,7 @@ struct ReplacedLayer {
 }
 
 /// Whether a folder holds a converted checkpoint.
-pub fn recognise(folder: &Path) -> bool {
+pub fn is_converted(folder: &Path) -> bool {
     folder.join(files::CONVERSION).is_file()
 }
 
@@ -101,7 +101,7 @@ pub fn save(folder: &Path, base: &Path, replacements: &[ReplacementMixer]) -> Re
 /// # Errors
 /// The description cannot be read.
 pub fn base_path(path: &Path) -> Result<PathBuf, FamilyError> {
-    if !recognise(path) {
+    if !is_converted(path) {
         return Ok(path.to_owned());
     }
     Ok(read_description(path)?.base)
@@ -124,7 +124,7 @@ fn read_description(folder: &Path) -> Result<Description, FamilyError> {
     let description: Description = serde_json::from_str(&text)
         .map_err(|error| field_error(folder, "base, layers", error.to_string(), "what `rung convert --out` writes"))?;
     let base = folder.join(&description.base);
-    if recognise(&base) || !super::recognise(&base) {
+    if is_converted(&base) || !super::is_checkpoint(&base) {
         return Err(field_error(folder, "base", base.display().to_string(), "a Hugging Face folder or a GGUF file"));
     }
     Ok(Description { base, ..description })

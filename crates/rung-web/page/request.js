@@ -3,22 +3,22 @@
 /** A request that failed; the message is shown to the user. */
 export class RequestError extends Error {}
 
-// A worker has no document; its address says which engine to use.
-const engine = typeof document === "undefined" ? new URLSearchParams(globalThis.location?.search).get("engine") : document.documentElement.dataset.engine;
+/** Who answers: "wasm", the WebAssembly module, or "api", the server. A worker has no document; its address says it. */
+const backend = typeof document === "undefined" ? new URLSearchParams(globalThis.location?.search).get("backend") : document.documentElement.dataset.backend;
 
 /** @type {Map<string, Promise<WebAssembly.Module>>} */
 const modules = new Map();
 /** @type {Map<string, any>} */
 const instances = new Map();
 
-/** @param {string} name */
+/** Fetches and compiles a WebAssembly module. @param {string} name */
 async function compile(name) {
   const response = await fetch(new URL(name, import.meta.url));
-  if (!response.ok) throw new RequestError(`${name} is missing beside the page: build it with \`cargo run -p rung-web --example build_page\``);
+  if (!response.ok) throw new RequestError(`${name} is missing next to the page: build it with \`cargo run -p rung-web --example build_page\``);
   return WebAssembly.compile(await response.arrayBuffer());
 }
 
-/** @param {string} name */
+/** The exports of a module's instance, which is created on first use. @param {string} name */
 async function load(name) {
   if (instances.has(name)) return instances.get(name);
   if (!modules.has(name)) modules.set(name, compile(name));
@@ -28,6 +28,7 @@ async function load(name) {
 }
 
 /**
+ * Calls the module with a request and a file. Returns whether it failed, and the answer or the error message.
  * @param {any} wasm
  * @param {Uint8Array} request
  * @param {Uint8Array | null} file
@@ -52,7 +53,7 @@ export function call(wasm, request, file) {
  */
 export async function askText(request, file = null) {
   const body = new TextEncoder().encode(JSON.stringify(request));
-  if (engine === "api") {
+  if (backend === "api") {
     const parts = file ? [body, new Uint8Array(1), file] : [body];
     const response = await fetch("api", { method: "POST", headers: { "content-type": "application/octet-stream" }, body: new Blob(/** @type {any} */ (parts)) });
     const text = await response.text();
@@ -111,7 +112,7 @@ export class Searcher {
   /** @param {any} request @param {Uint8Array | null} [file] @returns {Promise<any>} */
   ask(request, file = null) {
     if (!this.worker) {
-      this.worker = new Worker(new URL(`worker.js?engine=${engine}`, import.meta.url), { type: "module" });
+      this.worker = new Worker(new URL(`worker.js?backend=${backend}`, import.meta.url), { type: "module" });
       this.worker.onmessage = ({ data }) => {
         const pending = this.pending.get(data.id);
         this.pending.delete(data.id);
