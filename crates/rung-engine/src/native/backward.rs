@@ -3,6 +3,8 @@
 //! A record takes the gradient of its output from the [`BackwardPass`], calls a kernel, and adds to the gradients of its inputs.
 //! Gradients of constants are not computed where that saves work.
 
+use std::ops::Range;
+
 use super::attention;
 use super::pool::Buffer;
 use super::record::Record;
@@ -35,7 +37,7 @@ impl<S: Scalar> Record<S> {
                 pass.add_gradient(x, out);
             }
             Self::Binary { kind, left, right, shape, .. } => {
-                binary_backward(pass, kind, &left, &right, &shape, &grad_out)
+                binary_backward(pass, kind, &left, &right, &shape, &grad_out);
             }
             Self::Sum { x, from, to, .. } => {
                 let mut out = pass.pool.take(from.size());
@@ -51,7 +53,7 @@ impl<S: Scalar> Record<S> {
                 pass.add_gradient(out, grad_out);
             }
             Self::Permute { x, shape, order, .. } => {
-                permute_backward(pass, x, &shape, &order[..shape.len()], &grad_out)
+                permute_backward(pass, x, &shape, &order[..shape.len()], &grad_out);
             }
             Self::Slice { x, shape, axis, range, .. } => {
                 let (outer, extent, inner) = shape.split_at_axis(axis);
@@ -61,15 +63,7 @@ impl<S: Scalar> Record<S> {
                 pass.add_gradient(x, out);
             }
             Self::Concat { inputs, shape, axis, .. } => {
-                let (outer, extent, inner) = shape.split_at_axis(axis);
-                let mut start = 0;
-                for index in inputs {
-                    let (input, count) = pass.concat_inputs[index];
-                    let mut out = pass.pool.take(outer * count * inner);
-                    layout::copy_axis_range((outer, inner), count, (&grad_out, extent, start), (out.write(), count, 0));
-                    pass.add_gradient(input, out);
-                    start += count;
-                }
+                concat_backward(pass, inputs, shape.split_at_axis(axis), &grad_out)
             }
             Self::Broadcast { x, from, to, .. } => {
                 let mut out = pass.pool.take_filled(from.size(), S::ZERO);
@@ -113,7 +107,7 @@ impl<S: Scalar> Record<S> {
                 convolution_backward(pass, extents, &padded, &filters, bias, &grad_out);
             }
             Self::GatedScan { extents, inputs, states, .. } => {
-                gated_scan_backward(pass, extents, &inputs, &states, &grad_out)
+                gated_scan_backward(pass, extents, &inputs, &states, &grad_out);
             }
             Self::Rotary { x, shape, angles, .. } => rotary_backward(pass, x, &shape, &angles, &grad_out),
             Self::CrossEntropy { logits, targets, log_sums, .. } => {
@@ -264,6 +258,22 @@ fn add_bias_gradient<S: Scalar>(pass: &mut BackwardPass<'_, S>, bias: GradientTa
         }
         rows.chunks_exact(width).for_each(|row| pointwise::accumulate(row, out));
     });
+}
+
+fn concat_backward<S: Scalar>(
+    pass: &mut BackwardPass<'_, S>,
+    inputs: Range<usize>,
+    (outer, extent, inner): (usize, usize, usize),
+    grad_out: &[S],
+) {
+    let mut start = 0;
+    for index in inputs {
+        let (input, count) = pass.concat_inputs[index];
+        let mut out = pass.pool.take(outer * count * inner);
+        layout::copy_axis_range((outer, inner), count, (grad_out, extent, start), (out.write(), count, 0));
+        pass.add_gradient(input, out);
+        start += count;
+    }
 }
 
 fn permute_backward<S: Scalar>(
