@@ -34,15 +34,19 @@ pub struct BenchLayer {
     weights: Parameters<f32>,
 }
 
-/// The mixer of a [`BenchLayer`], also where it is not implemented.
+/// The mixer of a [`BenchLayer`], also where it is not implemented: by its name, with short blocks and windows, or as a layer with options,
+/// such as `nsa{heads=8,kv=1}`.
 ///
 /// # Errors
-/// No mixer has that name.
-pub fn benchmark_mixer(name: &str) -> Result<Mixer, BenchError> {
+/// No mixer has that name, or there is more than one.
+pub fn benchmark_mixer(layer: &str) -> Result<Mixer, BenchError> {
     let defaults = Defaults { heads: HEADS as u64, head_dim: HEAD_DIM as u64, ..Defaults::default() };
-    let text = stack_text(name, Benchmark::Growth(POSITIONS[0] as u64));
+    let text = stack_text(layer, Benchmark::Growth(POSITIONS[0] as u64));
     let plan = Plan::parse(&text, &defaults)?;
-    Ok(plan.layers[0].mixers[0].clone())
+    match &plan.layers[..] {
+        [layer] if layer.mixers.len() == 1 => Ok(layer.mixers[0].clone()),
+        _ => Err(BenchError::NotOneMixer(layer.to_owned())),
+    }
 }
 
 impl BenchLayer {

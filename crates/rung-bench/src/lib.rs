@@ -110,6 +110,9 @@ pub enum BenchError {
     /// The filter selects no case.
     #[error("there is nothing to measure: {0}")]
     NothingSelected(String),
+    /// A layer has more than one mixer, or there is more than one layer.
+    #[error("`{0}`: expected one layer with one mixer, such as `full` or `nsa{{heads=8,kv=1}}`")]
+    NotOneMixer(String),
     /// A stack could not be parsed.
     #[error(transparent)]
     Stack(#[from] rung_theory::stack::StackError),

@@ -837,6 +837,35 @@ fn block_attention_does_not_read_blocks_that_no_query_chose() {
     assert!(ops.gradient()[key_start + 4 * 3..key_start + 8 * 3].iter().all(|gradient| *gradient == 0.0));
 }
 
+/// Queries that read all tokens before them, most of them, few of them, and a few queries as in decoding.
+#[test]
+fn attention_to_tokens_agrees_with_the_composed_function_at_every_density() {
+    for (queries, keys, one_in) in [(70, 70, 1.0), (70, 75, 2.0), (300, 300, 20.0), (5, 40, 4.0), (3, 20, 1.0)] {
+        let (weights, ids) = random_inputs::<f64>(&[&[2, queries, 4, 19], &[2, keys, 2, 19], &[2, keys, 2, 17]], 11);
+        let (mut generator, mut choice) = (Generator(5), BlockChoice::new(1, 2));
+        for row in 0..2 * 2 * queries {
+            let own = row % queries + keys - queries;
+            choice.push((0..=own).filter(|token| *token == own || generator.next() * one_in > one_in - 2.0));
+        }
+        let run = |fused: bool| {
+            let ops = Native::new();
+            ops.bind(&weights);
+            let [query, key, value] = [0, 1, 2].map(|index| ops.parameter(ids[index]));
+            let inputs = BlockAttention { query: &query, key: &key, value: &value, choice: &choice, scale: 0.7 };
+            let out = if fused { ops.block_attention(&inputs) } else { composed::block_attention(&ops, &inputs) };
+            ops.backward(&ops.sum_all(&ops.mul(&out, &out)));
+            (ops.values(&out), ops.gradient())
+        };
+        let ((out, gradient), (expected_out, expected_gradient)) = (run(true), run(false));
+        for (actual, expected) in [(out, expected_out), (gradient, expected_gradient)] {
+            assert_eq!(actual.len(), expected.len());
+            for (index, (actual, expected)) in actual.iter().zip(&expected).enumerate() {
+                assert!((actual - expected).abs() < 1e-11, "{index}, one in {one_in}: {actual}, expected {expected}");
+            }
+        }
+    }
+}
+
 /// The sizes are those of several tiles of queries and keys, and of a partial tile at the end.
 #[test]
 fn choose_tokens_agrees_with_the_composed_function() {

@@ -387,6 +387,11 @@ fn zoo_lists_every_mixer_with_its_evidence() {
             && png.starts_with(b"\x89PNG")
             && String::from_utf8(csv).unwrap().contains("\nmixer,crosses")
     );
+    let layers = json(&["zoo", "moba", "nsa{heads=4,kv=1,block=2}", "--lengths", "4,8", "--steps", "1", "--json"]);
+    let layers = layers["mixers"].as_array().unwrap();
+    assert_eq!((&layers[0]["mixer"], layers.len()), (&"moba".into(), 2));
+    assert!(layers[1]["layer"].as_str().unwrap().starts_with("nsa{heads=4,kv=1"), "{}", layers[1]["layer"]);
+    assert_fails(&["zoo", "full full"], "`full full`: expected one layer with one mixer");
     assert_fails(&["zoo", "--lengths", "8,8"], "--lengths: found [8, 8], expected two or more in increasing order");
     assert_fails(&["zoo", "--lengths", "8"], "--lengths: found [8]");
     assert_fails(&["zoo", "--steps", "0"], "--steps: found 0");

@@ -86,15 +86,15 @@ pub struct MixerRow {
 }
 
 impl MixerRow {
-    /// Measures a mixer of the registry.
+    /// Measures a mixer of the registry, or a layer with options such as `nsa{heads=8,kv=1}`.
     ///
     /// # Errors
-    /// No mixer has that name.
-    pub fn measure(name: &str, timing: &Timing) -> Result<Self, BenchError> {
-        let mixer = exponents::benchmark_mixer(name)?;
+    /// No mixer has that name, or there is more than one.
+    pub fn measure(layer: &str, timing: &Timing) -> Result<Self, BenchError> {
+        let mixer = exponents::benchmark_mixer(layer)?;
         // The implementation of `none` does nothing, so it is not timed.
         let is_timed = mixer.facts().flops.per_token > 0 && rung_nn::mixer::NAMES.contains(&mixer.name());
-        let speed = is_timed.then(|| Speed::measure(name, timing)).transpose()?;
+        let speed = is_timed.then(|| Speed::measure(layer, timing)).transpose()?;
         Ok(Self { mixer, speed })
     }
 

@@ -59,13 +59,13 @@ impl Extents {
             return self.query_len * self.key_len;
         }
         let lanes = Panels::<S>::max_width();
-        self.key_len * (self.width + self.value_width) + lanes * (self.width + self.value_width + KEY_BLOCK)
+        self.copies_len() + lanes * (self.width + self.value_width + KEY_BLOCK)
     }
 
     /// Length of the scratch buffer of the backward pass.
     pub(crate) fn backward_scratch_len<S: Scalar>(&self) -> usize {
         let lanes = Panels::<S>::max_width();
-        self.key_len * (self.width + self.value_width)
+        self.copies_len()
             + lanes * (2 * self.width + self.value_width + 2 * KEY_BLOCK)
             + Panels::<S>::size(lanes, self.width)
             + Panels::<S>::size(lanes, self.value_width)
@@ -81,6 +81,25 @@ impl Extents {
         let heads = if bias.per_head { self.heads } else { 1 };
         let sequence = if bias.per_sequence { sequence } else { 0 };
         (sequence * heads + if bias.per_head { head } else { 0 }) * self.query_len * self.key_len
+    }
+
+    /// Length of the copies of a KV head's keys and values.
+    pub(super) fn copies_len(&self) -> usize {
+        self.key_len * (self.width + self.value_width)
+    }
+
+    /// Copies the keys and the values of a sequence and KV head.
+    pub(super) fn copy_keys_and_values<'a, S: Scalar>(
+        &self,
+        inputs: &Inputs<'_, S>,
+        kv_head: (usize, usize),
+        buffer: &'a mut [S],
+    ) -> [HeadRows<'a, S>; 2] {
+        let (key_buffer, value_buffer) = buffer.split_at_mut(self.key_len * self.width);
+        [
+            self.copy_kv_head(inputs.key, kv_head, self.width, key_buffer),
+            self.copy_kv_head(inputs.value, kv_head, self.value_width, value_buffer),
+        ]
     }
 
     /// Copies the keys, or the values, of a sequence and KV head from `[batch, keys, KV heads, width]` to a buffer `[keys, width]`.
@@ -99,20 +118,30 @@ impl Extents {
     }
 
     /// Every pair of a sequence and a KV head.
-    fn sequences_and_kv_heads(self) -> impl Iterator<Item = (usize, usize)> {
+    pub(super) fn sequences_and_kv_heads(self) -> impl Iterator<Item = (usize, usize)> {
         (0..self.batch).flat_map(move |sequence| (0..self.kv_heads).map(move |head| (sequence, head)))
     }
 
     /// The query heads that share a KV head, each with its sequence.
-    fn query_heads(self, (sequence, kv_head): (usize, usize)) -> impl Iterator<Item = (usize, usize)> {
+    pub(super) fn query_heads(self, (sequence, kv_head): (usize, usize)) -> impl Iterator<Item = (usize, usize)> {
         let heads = (0..self.heads).filter(move |head| head * self.kv_heads / self.heads == kv_head);
         heads.map(move |head| (sequence, head))
     }
 
     /// Tiles of a query head, each with its visible keys.
-    fn tiles(self, (sequence, head): (usize, usize), tile_rows: usize) -> impl Iterator<Item = Tile> {
-        (0..self.query_len).step_by(tile_rows).map(move |first_query| {
-            let rows = tile_rows.min(self.query_len - first_query);
+    pub(super) fn tiles(self, (sequence, head): (usize, usize), tile_rows: usize) -> impl Iterator<Item = Tile> {
+        self.tiles_of((sequence, head), 0..self.query_len, tile_rows)
+    }
+
+    /// Tiles of a range of the queries of a head.
+    fn tiles_of(
+        self,
+        (sequence, head): (usize, usize),
+        queries: Range<usize>,
+        tile_rows: usize,
+    ) -> impl Iterator<Item = Tile> {
+        queries.clone().step_by(tile_rows).map(move |first_query| {
+            let rows = tile_rows.min(queries.end - first_query);
             let key_range = self.visible_keys(first_query).start..self.visible_keys(first_query + rows - 1).end;
             Tile { sequence, head, first_query, rows, key_range, extents: self }
         })
@@ -120,9 +149,10 @@ impl Extents {
 }
 
 /// The keys or values of one head.
-struct HeadRows<'a, S> {
-    data: &'a [S],
-    width: usize,
+#[derive(Clone, Copy)]
+pub(super) struct HeadRows<'a, S> {
+    pub(super) data: &'a [S],
+    pub(super) width: usize,
 }
 
 impl<'a, S> HeadRows<'a, S> {
@@ -133,28 +163,34 @@ impl<'a, S> HeadRows<'a, S> {
 }
 
 /// A range of queries of one head, and the keys that at least one of them sees.
-struct Tile {
-    sequence: usize,
-    head: usize,
-    first_query: usize,
-    rows: usize,
-    key_range: Range<usize>,
-    extents: Extents,
+pub(super) struct Tile {
+    pub(super) sequence: usize,
+    pub(super) head: usize,
+    pub(super) first_query: usize,
+    pub(super) rows: usize,
+    pub(super) key_range: Range<usize>,
+    pub(super) extents: Extents,
 }
 
 impl Tile {
+    /// Smaller tiles of its queries.
+    pub(super) fn tiles(&self, tile_rows: usize) -> impl Iterator<Item = Self> + use<> {
+        let queries = self.first_query..self.first_query + self.rows;
+        self.extents.tiles_of((self.sequence, self.head), queries, tile_rows)
+    }
+
     fn kv_head(&self) -> usize {
         self.head * self.extents.kv_heads / self.extents.heads
     }
 
     /// Offset of the tile's first query in `[batch, queries, heads, width]`, and the stride from one query to the next.
-    fn query_position(&self, width: usize) -> (usize, usize) {
+    pub(super) fn query_position(&self, width: usize) -> (usize, usize) {
         let row = self.sequence * self.extents.query_len + self.first_query;
         ((row * self.extents.heads + self.head) * width, self.extents.heads * width)
     }
 
     /// Offset of a key in `[batch, keys, KV heads, width]`, and the stride from one key to the next.
-    fn key_position(&self, key: usize, width: usize) -> (usize, usize) {
+    pub(super) fn key_position(&self, key: usize, width: usize) -> (usize, usize) {
         let row = self.sequence * self.extents.key_len + key;
         ((row * self.extents.kv_heads + self.kv_head()) * width, self.extents.kv_heads * width)
     }
@@ -187,12 +223,12 @@ impl Tile {
     }
 
     /// The keys that each query of the tile sees.
-    fn visible_keys(&self) -> LaneRanges {
+    pub(super) fn visible_keys(&self) -> LaneRanges<'static> {
         LaneRanges::new((0..self.rows).map(|row| self.extents.visible_keys(self.first_query + row)))
     }
 
     /// Index of the first query's log-sum in `[batch, heads, queries]`.
-    fn log_sum_index(&self) -> usize {
+    pub(super) fn log_sum_index(&self) -> usize {
         (self.sequence * self.extents.heads + self.head) * self.extents.query_len + self.first_query
     }
 
@@ -250,6 +286,100 @@ impl Tile {
         let (start, stride) = self.query_position(width);
         transpose(x, width, self.rows, lanes, &mut out[start..], stride);
     }
+
+    /// Writes the outputs and log-sums of the tile.
+    pub(super) fn attend<S: Scalar>(
+        &self,
+        inputs: &Inputs<'_, S>,
+        [keys, values]: &[HeadRows<'_, S>; 2],
+        visible: &LaneRanges<'_>,
+        buffers: &mut [S],
+        (log_sums, out): (&mut [S], &mut [S]),
+    ) {
+        let (tile_rows, Extents { width, value_width, .. }) = (Panels::<S>::max_width(), self.extents);
+        let (query_buffer, remaining) = buffers.split_at_mut(width * tile_rows);
+        let (transposed_out, scores) = remaining.split_at_mut(value_width * tile_rows);
+        let queries = Panels::pack(self.query_matrix(inputs.query, width).t(), query_buffer);
+        let lanes = queries.packed_columns();
+        let transposed_out = &mut transposed_out[..value_width * lanes];
+        let mut sums = LaneSums::new();
+        for (index, key_range) in self.key_blocks().enumerate() {
+            let scores = &mut scores[..key_range.len() * lanes];
+            self.compute_scores(keys, &key_range, queries, inputs.bias.as_ref(), scores);
+            accumulate_exponentials(scores, lanes, &visible.relative_to(&key_range), &mut sums);
+            let mode = if index == 0 { WriteMode::Overwrite } else { WriteMode::Add };
+            if index > 0 && sums.has_corrections() {
+                scale_rows(transposed_out, &sums.corrections[..lanes]);
+            }
+            Self::multiply_by_values(values.rows(&key_range), mode, 1.0, scores, lanes, transposed_out);
+        }
+        // The outputs have fewer numbers than the weights, so they are what is divided.
+        scale_rows(transposed_out, &sums.sums.map(|sum| S::ONE / sum)[..lanes]);
+        self.store_transposed(transposed_out, lanes, value_width, out);
+        let log_sums = &mut log_sums[self.log_sum_index()..][..self.rows];
+        for (log_sum, (reference, sum)) in log_sums.iter_mut().zip(sums.references.into_iter().zip(sums.sums)) {
+            *log_sum = reference + sum.ln();
+        }
+    }
+
+    /// Adds to the gradients of keys, values and bias, and overwrites those of the tile's queries, from the output, the log-sums and the
+    /// gradient of the output.
+    pub(super) fn attend_backward<S: Scalar>(
+        &self,
+        inputs: &Inputs<'_, S>,
+        [keys, values]: &[HeadRows<'_, S>; 2],
+        visible: &LaneRanges<'_>,
+        (out, log_sums, grad_out): (&[S], &[S], &[S]),
+        buffers: &mut [S],
+        gradients: &mut Gradients<'_, S>,
+    ) {
+        let (tile_rows, Extents { width, value_width, .. }) = (Panels::<S>::max_width(), self.extents);
+        let (transposed_query_buffer, remaining) = buffers.split_at_mut(width * tile_rows);
+        let (transposed_grad_out_buffer, remaining) = remaining.split_at_mut(value_width * tile_rows);
+        let (transposed_grad_query, remaining) = remaining.split_at_mut(width * tile_rows);
+        let (weights, remaining) = remaining.split_at_mut(KEY_BLOCK * tile_rows);
+        let (grad_scores, remaining) = remaining.split_at_mut(KEY_BLOCK * tile_rows);
+        let (query_buffer, grad_out_buffer) = remaining.split_at_mut(Panels::<S>::size(tile_rows, width));
+        let (query_rows, grad_out_rows) =
+            (self.query_matrix(inputs.query, width), self.query_matrix(grad_out, value_width));
+        let transposed_queries = Panels::pack(query_rows.t(), transposed_query_buffer);
+        let transposed_grad_outs = Panels::pack(grad_out_rows.t(), transposed_grad_out_buffer);
+        let queries = Panels::pack(query_rows, query_buffer);
+        let grad_outs = Panels::pack(grad_out_rows, grad_out_buffer);
+        let lanes = transposed_queries.packed_columns();
+        let (mut output_dots, mut tile_log_sums) = ([S::ZERO; MAX_LANES], [S::ZERO; MAX_LANES]);
+        let (start, stride) = self.query_position(value_width);
+        for (row, output_dot) in output_dots[..self.rows].iter_mut().enumerate() {
+            let range = start + row * stride..start + row * stride + value_width;
+            *output_dot = dot(&out[range.clone()], &grad_out[range]);
+        }
+        tile_log_sums[..self.rows].copy_from_slice(&log_sums[self.log_sum_index()..][..self.rows]);
+        for (index, key_range) in self.key_blocks().enumerate() {
+            let (weights, grad_scores) =
+                (&mut weights[..key_range.len() * lanes], &mut grad_scores[..key_range.len() * lanes]);
+            self.compute_scores(keys, &key_range, transposed_queries, inputs.bias.as_ref(), weights);
+            Self::multiply_by_keys(values.rows(&key_range), 1.0, transposed_grad_outs, grad_scores);
+            let visible = visible.relative_to(&key_range);
+            softmax_gradients(weights, grad_scores, lanes, &visible, &tile_log_sums, &output_dots);
+            if let (Some(bias), Some(grad_bias)) = (&inputs.bias, &mut gradients.bias) {
+                for row in 0..self.rows {
+                    let grad_bias = &mut grad_bias[self.bias_range(bias, row, &key_range)];
+                    for (grad_bias, &gradient) in grad_bias.iter_mut().zip(grad_scores[row..].iter().step_by(lanes)) {
+                        *grad_bias += gradient;
+                    }
+                }
+            }
+            let mode = if index == 0 { WriteMode::Overwrite } else { WriteMode::Add };
+            let (scale, key_rows) = (self.extents.scale, keys.rows(&key_range));
+            Self::multiply_by_values(key_rows, mode, scale, grad_scores, lanes, transposed_grad_query);
+            let per_key = |x| Matrix::new(x, key_range.len(), self.rows, lanes);
+            let grad_value = &mut self.key_matrix_mut(gradients.value, &key_range, value_width);
+            product_with_panels(grad_value, WriteMode::Add, 1.0, per_key(weights), grad_outs, 0..self.rows);
+            let grad_key = &mut self.key_matrix_mut(gradients.key, &key_range, width);
+            product_with_panels(grad_key, WriteMode::Add, scale, per_key(grad_scores), queries, 0..self.rows);
+        }
+        self.store_transposed(transposed_grad_query, lanes, width, gradients.query);
+    }
 }
 
 /// The tensors that forward and backward pass read.
@@ -271,38 +401,12 @@ pub(crate) fn forward<S: Scalar>(
     if extents.query_len < MIN_TILED_QUERIES {
         return forward_few_queries(extents, inputs, scratch, log_sums, out);
     }
-    let Extents { width, value_width, key_len, .. } = extents;
-    let tile_rows = Panels::<S>::max_width();
-    let (key_buffer, remaining) = scratch.split_at_mut(key_len * width);
-    let (value_buffer, remaining) = remaining.split_at_mut(key_len * value_width);
-    let (query_buffer, remaining) = remaining.split_at_mut(width * tile_rows);
-    let (transposed_out, scores) = remaining.split_at_mut(value_width * tile_rows);
+    let (copies, buffers) = scratch.split_at_mut(extents.copies_len());
     for kv_head in extents.sequences_and_kv_heads() {
-        let keys = extents.copy_kv_head(inputs.key, kv_head, width, key_buffer);
-        let values = extents.copy_kv_head(inputs.value, kv_head, value_width, value_buffer);
+        let keys_and_values = extents.copy_keys_and_values(inputs, kv_head, copies);
         let heads = extents.query_heads(kv_head);
-        for tile in heads.flat_map(|head| extents.tiles(head, tile_rows)) {
-            let queries = Panels::pack(tile.query_matrix(inputs.query, width).t(), query_buffer);
-            let (lanes, visible) = (queries.packed_columns(), tile.visible_keys());
-            let transposed_out = &mut transposed_out[..value_width * lanes];
-            let mut sums = LaneSums::new();
-            for (index, key_range) in tile.key_blocks().enumerate() {
-                let scores = &mut scores[..key_range.len() * lanes];
-                tile.compute_scores(&keys, &key_range, queries, inputs.bias.as_ref(), scores);
-                accumulate_exponentials(scores, lanes, &visible.relative_to(&key_range), &mut sums);
-                let mode = if index == 0 { WriteMode::Overwrite } else { WriteMode::Add };
-                if index > 0 && sums.has_corrections() {
-                    scale_rows(transposed_out, &sums.corrections[..lanes]);
-                }
-                Tile::multiply_by_values(values.rows(&key_range), mode, 1.0, scores, lanes, transposed_out);
-            }
-            // The outputs have fewer numbers than the weights, so they are what is divided.
-            scale_rows(transposed_out, &sums.sums.map(|sum| S::ONE / sum)[..lanes]);
-            tile.store_transposed(transposed_out, lanes, value_width, out);
-            let log_sums = &mut log_sums[tile.log_sum_index()..][..tile.rows];
-            for (log_sum, (reference, sum)) in log_sums.iter_mut().zip(sums.references.into_iter().zip(sums.sums)) {
-                *log_sum = reference + sum.ln();
-            }
+        for tile in heads.flat_map(|head| extents.tiles(head, Panels::<S>::max_width())) {
+            tile.attend(inputs, &keys_and_values, &tile.visible_keys(), buffers, (log_sums, out));
         }
     }
 }
@@ -360,61 +464,13 @@ pub(crate) fn backward<S: Scalar>(
     scratch: &mut [S],
     gradients: &mut Gradients<'_, S>,
 ) {
-    let Extents { width, value_width, key_len, .. } = extents;
-    let tile_rows = Panels::<S>::max_width();
-    let (key_buffer, remaining) = scratch.split_at_mut(key_len * width);
-    let (value_buffer, remaining) = remaining.split_at_mut(key_len * value_width);
-    let (transposed_query_buffer, remaining) = remaining.split_at_mut(width * tile_rows);
-    let (transposed_grad_out_buffer, remaining) = remaining.split_at_mut(value_width * tile_rows);
-    let (transposed_grad_query, remaining) = remaining.split_at_mut(width * tile_rows);
-    let (weights, remaining) = remaining.split_at_mut(KEY_BLOCK * tile_rows);
-    let (grad_scores, remaining) = remaining.split_at_mut(KEY_BLOCK * tile_rows);
-    let (query_buffer, grad_out_buffer) = remaining.split_at_mut(Panels::<S>::size(tile_rows, width));
+    let (copies, buffers) = scratch.split_at_mut(extents.copies_len());
     for kv_head in extents.sequences_and_kv_heads() {
-        let keys = extents.copy_kv_head(inputs.key, kv_head, width, key_buffer);
-        let values = extents.copy_kv_head(inputs.value, kv_head, value_width, value_buffer);
+        let keys_and_values = extents.copy_keys_and_values(inputs, kv_head, copies);
         let heads = extents.query_heads(kv_head);
-        for tile in heads.flat_map(|head| extents.tiles(head, tile_rows)) {
-            let (query_rows, grad_out_rows) =
-                (tile.query_matrix(inputs.query, width), tile.query_matrix(grad_out, value_width));
-            let transposed_queries = Panels::pack(query_rows.t(), transposed_query_buffer);
-            let transposed_grad_outs = Panels::pack(grad_out_rows.t(), transposed_grad_out_buffer);
-            let queries = Panels::pack(query_rows, query_buffer);
-            let grad_outs = Panels::pack(grad_out_rows, grad_out_buffer);
-            let (lanes, visible) = (transposed_queries.packed_columns(), tile.visible_keys());
-            let (mut output_dots, mut tile_log_sums) = ([S::ZERO; MAX_LANES], [S::ZERO; MAX_LANES]);
-            let (start, stride) = tile.query_position(value_width);
-            for (row, output_dot) in output_dots[..tile.rows].iter_mut().enumerate() {
-                let range = start + row * stride..start + row * stride + value_width;
-                *output_dot = dot(&out[range.clone()], &grad_out[range]);
-            }
-            tile_log_sums[..tile.rows].copy_from_slice(&log_sums[tile.log_sum_index()..][..tile.rows]);
-            for (index, key_range) in tile.key_blocks().enumerate() {
-                let (weights, grad_scores) =
-                    (&mut weights[..key_range.len() * lanes], &mut grad_scores[..key_range.len() * lanes]);
-                tile.compute_scores(&keys, &key_range, transposed_queries, inputs.bias.as_ref(), weights);
-                Tile::multiply_by_keys(values.rows(&key_range), 1.0, transposed_grad_outs, grad_scores);
-                let visible = visible.relative_to(&key_range);
-                softmax_gradients(weights, grad_scores, lanes, &visible, &tile_log_sums, &output_dots);
-                if let (Some(bias), Some(grad_bias)) = (&inputs.bias, &mut gradients.bias) {
-                    for row in 0..tile.rows {
-                        let grad_bias = &mut grad_bias[tile.bias_range(bias, row, &key_range)];
-                        for (grad_bias, &gradient) in grad_bias.iter_mut().zip(grad_scores[row..].iter().step_by(lanes))
-                        {
-                            *grad_bias += gradient;
-                        }
-                    }
-                }
-                let mode = if index == 0 { WriteMode::Overwrite } else { WriteMode::Add };
-                let (scale, key_rows) = (extents.scale, keys.rows(&key_range));
-                Tile::multiply_by_values(key_rows, mode, scale, grad_scores, lanes, transposed_grad_query);
-                let per_key = |x| Matrix::new(x, key_range.len(), tile.rows, lanes);
-                let grad_value = &mut tile.key_matrix_mut(gradients.value, &key_range, value_width);
-                product_with_panels(grad_value, WriteMode::Add, 1.0, per_key(weights), grad_outs, 0..tile.rows);
-                let grad_key = &mut tile.key_matrix_mut(gradients.key, &key_range, width);
-                product_with_panels(grad_key, WriteMode::Add, scale, per_key(grad_scores), queries, 0..tile.rows);
-            }
-            tile.store_transposed(transposed_grad_query, lanes, width, gradients.query);
+        for tile in heads.flat_map(|head| extents.tiles(head, Panels::<S>::max_width())) {
+            let results = (out, log_sums, grad_out);
+            tile.attend_backward(inputs, &keys_and_values, &tile.visible_keys(), results, buffers, gradients);
         }
     }
 }

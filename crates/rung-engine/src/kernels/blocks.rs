@@ -1,7 +1,8 @@
 //! Softmax attention in which each query reads only chosen blocks of keys, at the cost of those blocks alone.
 //!
-//! Blocks are computed one at a time. The queries that read a block (its readers) are copied together, and their attention to
-//! the block is two dense matrix products. Each block gives its readers an average of its values and the log of its sum of
+//! Neighbouring queries are computed together, so that they and their outputs stay in the L2 cache, and for them one block after another.
+//! The queries that read a block (its readers), for all heads that share the block's keys and the choice, are copied together, and their
+//! attention to the block is two dense matrix products. Each block gives its readers an average of its values and the log of its sum of
 //! exponentials. Two such pairs of average and log-sum merge into the pair of both blocks, so each query's pairs are merged
 //! block after block. The backward pass also runs block by block: the log of the total sum gives the weights of one block without
 //! the others.
@@ -30,18 +31,21 @@ pub(crate) struct Extents {
     pub(crate) scale: f64,
 }
 
-/// The most readers of a block that are copied together.
-const MAX_TILE_READERS: usize = 16 * TILE_ROWS;
+/// The most rows, one for each reader and head, that are copied together.
+const MAX_TILE_ROWS: usize = 32 * TILE_ROWS;
+/// Rows, one for each query and head, that go through all blocks before the next.
+const SPAN_ROWS: usize = 1024;
 
-/// One head of one sequence.
+/// Adjacent heads of one sequence that share their KV head and their choice.
 #[derive(Clone, Copy)]
-struct Head {
+struct HeadRun {
     sequence: usize,
-    index: usize,
+    first: usize,
+    count: usize,
     extents: Extents,
 }
 
-/// A block of keys and at most `MAX_TILE_READERS` of its readers.
+/// A block of keys and some of its readers, at most `MAX_TILE_ROWS` for all heads of the run.
 struct Tile<'a> {
     readers: &'a [u32],
     key_range: Range<usize>,
@@ -50,45 +54,75 @@ struct Tile<'a> {
 impl Extents {
     /// Length of the scratch buffer of the forward pass: queries, scores and averages of a tile.
     pub(crate) fn forward_scratch_len(&self) -> usize {
-        MAX_TILE_READERS * (self.width + self.block + self.value_width)
+        self.tile_rows() * (self.width + self.block + self.value_width)
     }
 
     /// Length of the scratch buffer of the backward pass: a tile's queries and weights, their gradients, the gradients of its
     /// outputs, and one number per query.
     pub(crate) fn backward_scratch_len(&self) -> usize {
-        MAX_TILE_READERS * (2 * self.width + 2 * self.block + self.value_width) + self.query_len
+        self.tile_rows() * (2 * self.width + 2 * self.block + self.value_width) + self.heads_per_run() * self.query_len
     }
 
-    fn heads(self) -> impl Iterator<Item = Head> {
-        (0..self.batch)
-            .flat_map(move |sequence| (0..self.heads).map(move |index| Head { sequence, index, extents: self }))
+    /// The most heads that share both their KV head and their choice: a common divisor of the heads of each.
+    fn heads_per_run(&self) -> usize {
+        let (per_kv_head, per_group) = (self.heads / self.kv_heads, self.heads / self.groups);
+        let divides = |count: &usize| per_kv_head.is_multiple_of(*count) && per_group.is_multiple_of(*count);
+        (1..=per_group).rev().find(divides).expect("one divides every number")
+    }
+
+    /// Rows of the largest tile.
+    fn tile_rows(&self) -> usize {
+        MAX_TILE_ROWS.max(self.heads_per_run())
+    }
+
+    fn runs(self) -> impl Iterator<Item = HeadRun> {
+        let count = self.heads_per_run();
+        (0..self.batch).flat_map(move |sequence| {
+            (0..self.heads).step_by(count).map(move |first| HeadRun { sequence, first, count, extents: self })
+        })
     }
 }
 
-impl Head {
-    /// Tiles of readers, block by block.
+impl HeadRun {
+    /// Tiles of readers, span of queries by span, and in each block by block.
     fn tiles(self, readers: &BlockReaders) -> impl Iterator<Item = Tile<'_>> {
-        let Extents { groups, heads, key_len, block, .. } = self.extents;
-        let group = self.sequence * groups + self.index * groups / heads;
-        (0..key_len.div_ceil(block)).flat_map(move |index| {
-            let key_range = index * block..key_len.min((index + 1) * block);
-            readers
-                .readers_of(group, index)
-                .chunks(MAX_TILE_READERS)
-                .map(move |readers| Tile { readers, key_range: key_range.clone() })
+        let Extents { groups, heads, query_len, key_len, block, .. } = self.extents;
+        let group = self.sequence * groups + self.first * groups / heads;
+        let span = (SPAN_ROWS / self.count).max(1);
+        let tile_readers = self.extents.tile_rows() / self.count;
+        (0..query_len).step_by(span).flat_map(move |first| {
+            (0..key_len.div_ceil(block)).flat_map(move |index| {
+                let key_range = index * block..key_len.min((index + 1) * block);
+                let readers = readers.readers_of(group, index);
+                let [start, end] =
+                    [first, first + span].map(|query| readers.partition_point(|reader| (*reader as usize) < query));
+                let tiles = readers[start..end].chunks(tile_readers);
+                tiles.map(move |readers| Tile { readers, key_range: key_range.clone() })
+            })
         })
     }
 
-    /// Where a query of this head lies in `[batch, queries, heads, width]`.
+    /// The rows of a tile: a reader and a head for each.
+    fn rows(self, readers: &[u32]) -> impl Iterator<Item = (u32, usize)> {
+        readers.iter().flat_map(move |&query| (0..self.count).map(move |head| (query, head)))
+    }
+
+    /// Where a query of all heads of the run lies in `[batch, queries, heads, width]`.
     fn query_range(&self, query: u32, width: usize) -> Range<usize> {
         let start =
-            ((self.sequence * self.extents.query_len + query as usize) * self.extents.heads + self.index) * width;
+            ((self.sequence * self.extents.query_len + query as usize) * self.extents.heads + self.first) * width;
+        start..start + self.count * width
+    }
+
+    /// Where a query of one head lies.
+    fn row_range(&self, (query, head): (u32, usize), width: usize) -> Range<usize> {
+        let start = self.query_range(query, width).start + head * width;
         start..start + width
     }
 
     /// Index of a query's log-sum in `[batch, heads, queries]`.
-    fn log_sum_index(&self, query: u32) -> usize {
-        (self.sequence * self.extents.heads + self.index) * self.extents.query_len + query as usize
+    fn log_sum_index(&self, (query, head): (u32, usize)) -> usize {
+        (self.sequence * self.extents.heads + self.first + head) * self.extents.query_len + query as usize
     }
 
     /// How many keys of the tile a reader sees: all, unless its own position is among them.
@@ -101,7 +135,7 @@ impl Head {
     fn key_position(&self, tile: &Tile<'_>, width: usize) -> (usize, usize) {
         let Extents { key_len, kv_heads, heads, .. } = self.extents;
         let row = self.sequence * key_len + tile.key_range.start;
-        ((row * kv_heads + self.index * kv_heads / heads) * width, kv_heads * width)
+        ((row * kv_heads + self.first * kv_heads / heads) * width, kv_heads * width)
     }
 
     fn key_matrix<'a, S>(&self, tile: &Tile<'_>, x: &'a [S], width: usize) -> Matrix<'a, S> {
@@ -116,7 +150,7 @@ impl Head {
 
     /// Copies the rows of the tile's readers into consecutive rows.
     fn gather<S: Scalar>(&self, tile: &Tile<'_>, x: &[S], width: usize, out: &mut [S]) {
-        for (&query, out) in tile.readers.iter().zip(out.chunks_exact_mut(width)) {
+        for (&query, out) in tile.readers.iter().zip(out.chunks_exact_mut(self.count * width)) {
             out.copy_from_slice(&x[self.query_range(query, width)]);
         }
     }
@@ -156,30 +190,31 @@ pub(crate) fn forward<S: Scalar>(
     (log_sums, out): (&mut [S], &mut [S]),
 ) {
     let Extents { width, value_width, block, scale, .. } = extents;
-    let (queries, remaining) = scratch.split_at_mut(MAX_TILE_READERS * width);
-    let (scores, averages) = remaining.split_at_mut(MAX_TILE_READERS * block);
+    let tile_rows = extents.tile_rows();
+    let (queries, remaining) = scratch.split_at_mut(tile_rows * width);
+    let (scores, averages) = remaining.split_at_mut(tile_rows * block);
     log_sums.fill(S::LOWEST);
-    for head in extents.heads() {
-        for tile in head.tiles(readers) {
-            let (count, key_count) = (tile.readers.len(), tile.key_range.len());
-            head.gather(&tile, query, width, queries);
+    for run in extents.runs() {
+        for tile in run.tiles(readers) {
+            let (count, key_count) = (tile.readers.len() * run.count, tile.key_range.len());
+            run.gather(&tile, query, width, queries);
             let query_rows = contiguous(queries, count, width);
-            let keys = head.key_matrix(&tile, key, width);
+            let keys = run.key_matrix(&tile, key, width);
             product(&mut contiguous_mut(scores, count, key_count), WriteMode::Overwrite, scale, query_rows, keys.t());
             // The queries are no longer needed.
             let block_log_sums: &mut [S] = &mut queries[..count];
-            let rows = tile.readers.iter().zip(scores.chunks_exact_mut(key_count));
-            for ((&query, scores), block_log_sum) in rows.zip(&mut *block_log_sums) {
-                *block_log_sum = softmax_row(scores, 0, head.visible_key_count(&tile, query));
+            let rows = run.rows(tile.readers).zip(scores.chunks_exact_mut(key_count));
+            for (((query, _), scores), block_log_sum) in rows.zip(&mut *block_log_sums) {
+                *block_log_sum = softmax_row(scores, 0, run.visible_key_count(&tile, query));
             }
-            let values = head.key_matrix(&tile, value, value_width);
+            let values = run.key_matrix(&tile, value, value_width);
             let mut average_rows = contiguous_mut(averages, count, value_width);
             let weights = contiguous(scores, count, key_count);
             product(&mut average_rows, WriteMode::Overwrite, 1.0, weights, values);
-            let rows = tile.readers.iter().zip(averages.chunks_exact(value_width));
-            for ((&query, average), &block_log_sum) in rows.zip(&*block_log_sums) {
-                let log_sum = &mut log_sums[head.log_sum_index(query)];
-                let out = &mut out[head.query_range(query, value_width)];
+            let rows = run.rows(tile.readers).zip(averages.chunks_exact(value_width));
+            for ((row, average), &block_log_sum) in rows.zip(&*block_log_sums) {
+                let log_sum = &mut log_sums[run.log_sum_index(row)];
+                let out = &mut out[run.row_range(row, value_width)];
                 if *log_sum == S::LOWEST {
                     out.copy_from_slice(average);
                     *log_sum = block_log_sum;
@@ -201,41 +236,45 @@ pub(crate) fn backward<S: Scalar>(
     [grad_query, grad_key, grad_value]: [&mut [S]; 3],
 ) {
     let Extents { width, value_width, block, scale, .. } = extents;
-    let (queries, remaining) = scratch.split_at_mut(MAX_TILE_READERS * width);
-    let (grad_queries, remaining) = remaining.split_at_mut(MAX_TILE_READERS * width);
-    let (weights, remaining) = remaining.split_at_mut(MAX_TILE_READERS * block);
-    let (grad_scores, remaining) = remaining.split_at_mut(MAX_TILE_READERS * block);
-    let (grad_outputs, output_dots) = remaining.split_at_mut(MAX_TILE_READERS * value_width);
-    for head in extents.heads() {
-        for (query, output_dot) in (0_u32..).zip(&mut output_dots[..extents.query_len]) {
-            let range = head.query_range(query, value_width);
-            *output_dot = dot(&out[range.clone()], &grad_out[range]);
+    let tile_rows = extents.tile_rows();
+    let (queries, remaining) = scratch.split_at_mut(tile_rows * width);
+    let (grad_queries, remaining) = remaining.split_at_mut(tile_rows * width);
+    let (weights, remaining) = remaining.split_at_mut(tile_rows * block);
+    let (grad_scores, remaining) = remaining.split_at_mut(tile_rows * block);
+    let (grad_outputs, output_dots) = remaining.split_at_mut(tile_rows * value_width);
+    for run in extents.runs() {
+        for (query, output_dots) in (0..extents.query_len as u32).zip(output_dots.chunks_exact_mut(run.count)) {
+            for (head, output_dot) in output_dots.iter_mut().enumerate() {
+                let range = run.row_range((query, head), value_width);
+                *output_dot = dot(&out[range.clone()], &grad_out[range]);
+            }
         }
-        for tile in head.tiles(readers) {
-            let (count, key_count) = (tile.readers.len(), tile.key_range.len());
-            head.gather(&tile, query, width, queries);
-            head.gather(&tile, grad_out, value_width, grad_outputs);
+        for tile in run.tiles(readers) {
+            let (count, key_count) = (tile.readers.len() * run.count, tile.key_range.len());
+            run.gather(&tile, query, width, queries);
+            run.gather(&tile, grad_out, value_width, grad_outputs);
             let query_rows = contiguous(queries, count, width);
             let grad_out_rows = contiguous(grad_outputs, count, value_width);
-            let (keys, values) = (head.key_matrix(&tile, key, width), head.key_matrix(&tile, value, value_width));
+            let (keys, values) = (run.key_matrix(&tile, key, width), run.key_matrix(&tile, value, value_width));
             product(&mut contiguous_mut(weights, count, key_count), WriteMode::Overwrite, scale, query_rows, keys.t());
             let mut grad_weights = contiguous_mut(grad_scores, count, key_count);
             product(&mut grad_weights, WriteMode::Overwrite, 1.0, grad_out_rows, values.t());
             let pairs = weights.chunks_exact_mut(key_count).zip(grad_scores.chunks_exact_mut(key_count));
-            for (&query, (weights, grad_scores)) in tile.readers.iter().zip(pairs) {
-                let log_sum = log_sums[head.log_sum_index(query)];
-                let visible_count = head.visible_key_count(&tile, query);
-                softmax_row_gradients(weights, grad_scores, 0, visible_count, log_sum, output_dots[query as usize]);
+            for (row, (weights, grad_scores)) in run.rows(tile.readers).zip(pairs) {
+                let (log_sum, output_dot) =
+                    (log_sums[run.log_sum_index(row)], output_dots[row.0 as usize * run.count + row.1]);
+                let visible_count = run.visible_key_count(&tile, row.0);
+                softmax_row_gradients(weights, grad_scores, 0, visible_count, log_sum, output_dot);
             }
             let weights = contiguous(weights, count, key_count);
             let grad_scores = contiguous(grad_scores, count, key_count);
             product(&mut contiguous_mut(grad_queries, count, width), WriteMode::Overwrite, scale, grad_scores, keys);
-            for (&query, grad_query_row) in tile.readers.iter().zip(grad_queries.chunks_exact(width)) {
-                accumulate(grad_query_row, &mut grad_query[head.query_range(query, width)]);
+            for (&query, grad_query_rows) in tile.readers.iter().zip(grad_queries.chunks_exact(run.count * width)) {
+                accumulate(grad_query_rows, &mut grad_query[run.query_range(query, width)]);
             }
-            let mut grad_keys = head.key_matrix_mut(&tile, grad_key, width);
+            let mut grad_keys = run.key_matrix_mut(&tile, grad_key, width);
             product(&mut grad_keys, WriteMode::Add, scale, grad_scores.t(), query_rows);
-            let mut grad_values = head.key_matrix_mut(&tile, grad_value, value_width);
+            let mut grad_values = run.key_matrix_mut(&tile, grad_value, value_width);
             product(&mut grad_values, WriteMode::Add, 1.0, weights.t(), grad_out_rows);
         }
     }

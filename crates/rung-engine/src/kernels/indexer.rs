@@ -57,6 +57,11 @@ pub(crate) fn choose<S: Scalar>(
         for first in (0..query_len).step_by(TILE_QUERIES) {
             let queries = TILE_QUERIES.min(query_len - first);
             let visible = first + queries + key_len - query_len;
+            if visible <= top {
+                // Every query reads all tokens before it, whatever their scores.
+                (visible + 1 - queries..=visible).for_each(|count| choice.push(0..count));
+                continue;
+            }
             let (row, rows) = ((sequence * query_len + first) * heads, queries * heads);
             let tile = Matrix::new(&query[row * width..], rows, width, width);
             for scores in scores.chunks_exact_mut(key_len).take(queries) {

@@ -15,25 +15,33 @@ pub(crate) const MAX_LANES: usize = 32;
 
 /// The range of keys that each lane sees; lanes without a query see none.
 #[derive(Clone)]
-pub(crate) struct LaneRanges {
+pub(crate) struct LaneRanges<'a> {
     starts: [u32; MAX_LANES],
     ends: [u32; MAX_LANES],
+    /// For every key the lanes that see it, one bit each; empty if ranges alone decide.
+    lanes_of_keys: &'a [u32],
 }
 
-impl LaneRanges {
+impl<'a> LaneRanges<'a> {
     /// The ranges of the first lanes.
     pub(crate) fn new(ranges: impl Iterator<Item = Range<usize>>) -> Self {
-        let mut lanes = Self { starts: [0; MAX_LANES], ends: [0; MAX_LANES] };
+        let mut lanes = Self { starts: [0; MAX_LANES], ends: [0; MAX_LANES], lanes_of_keys: &[] };
         for (lane, range) in ranges.enumerate() {
             (lanes.starts[lane], lanes.ends[lane]) = (range.start as u32, range.end as u32);
         }
         lanes
     }
 
+    /// The same ranges without the keys that are hidden from a lane: for every key, the lanes that see it, one bit each.
+    pub(crate) fn with_lanes_of_keys(self, lanes_of_keys: &'a [u32]) -> Self {
+        Self { lanes_of_keys, ..self }
+    }
+
     /// The same ranges, relative to the first of a block of keys.
     pub(crate) fn relative_to(&self, keys: &Range<usize>) -> Self {
         let relative = |key: u32| key.saturating_sub(keys.start as u32);
-        Self { starts: self.starts.map(relative), ends: self.ends.map(relative) }
+        let lanes_of_keys = self.lanes_of_keys.get(keys.clone()).unwrap_or_default();
+        Self { starts: self.starts.map(relative), ends: self.ends.map(relative), lanes_of_keys }
     }
 
     /// Replaces hidden scores in rows of `WIDTH` lanes by minus infinity.
@@ -50,6 +58,11 @@ impl LaneRanges {
             for lane in 0..WIDTH {
                 let hidden = (key as u32) < starts[lane] || (key as u32) >= ends[lane];
                 row[lane] = if hidden { S::LOWEST } else { row[lane] };
+            }
+        }
+        for (row, &lanes) in rows.iter_mut().zip(self.lanes_of_keys) {
+            for (lane, score) in row.iter_mut().enumerate() {
+                *score = if lanes & (1 << lane) == 0 { S::LOWEST } else { *score };
             }
         }
     }
@@ -97,7 +110,7 @@ macro_rules! for_lanes {
 pub(crate) fn accumulate_exponentials<S: Scalar>(
     scores: &mut [S],
     lanes: usize,
-    visible: &LaneRanges,
+    visible: &LaneRanges<'_>,
     sums: &mut LaneSums<S>,
 ) {
     for_lanes!(lanes, accumulate_lane_exponentials(scores, visible, sums));
@@ -109,7 +122,7 @@ pub(crate) fn softmax_gradients<S: Scalar>(
     scores: &mut [S],
     gradients: &mut [S],
     lanes: usize,
-    visible: &LaneRanges,
+    visible: &LaneRanges<'_>,
     log_sums: &[S; MAX_LANES],
     output_dots: &[S; MAX_LANES],
 ) {
@@ -203,7 +216,7 @@ vectorised! {
         (maximum, reduce(sums, |left, right| left + right))
     }
 
-    fn accumulate_lane_exponentials<S, const WIDTH: usize>(scores: &mut [S], visible: &LaneRanges, sums: &mut LaneSums<S>) {
+    fn accumulate_lane_exponentials<S, const WIDTH: usize>(scores: &mut [S], visible: &LaneRanges<'_>, sums: &mut LaneSums<S>) {
         let rows = scores.as_chunks_mut::<WIDTH>().0;
         visible.hide(rows);
         let references: &mut [S; WIDTH] = sums.references.first_chunk_mut().expect("lanes");
@@ -246,7 +259,7 @@ vectorised! {
     fn lane_gradients<S, const WIDTH: usize>(
         scores: &mut [S],
         gradients: &mut [S],
-        visible: &LaneRanges,
+        visible: &LaneRanges<'_>,
         log_sums: &[S; MAX_LANES],
         output_dots: &[S; MAX_LANES],
     ) {

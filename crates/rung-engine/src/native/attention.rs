@@ -89,7 +89,7 @@ impl<S: Scalar> Native<S> {
         let shape = query.shape.with(3, value_width);
         let grad_targets = [query.grad_target, key.grad_target, value.grad_target];
         if block == 1 {
-            let mut scratch = self.pool.take(choice.longest_list());
+            let mut scratch = self.pool.take(extents.tokens_forward_scratch_len::<S>(choice));
             let data = self.compute_buffer(shape.size(), |out| {
                 let inputs = [query, key, value].map(|x| &x.data[..]);
                 tokens::forward(extents, choice, inputs, scratch.write(), (log_sums.write(), out));
@@ -191,7 +191,7 @@ pub(super) fn backward_tokens<S: Scalar>(
     results: (&[S], &[S], &[S]),
 ) {
     let mut gradients = inputs.each_ref().map(|x| pass.pool.take_filled(x.shape.size(), S::ZERO));
-    let mut scratch = pass.pool.take(2 * choice.longest_list());
+    let mut scratch = pass.pool.take(extents.tokens_backward_scratch_len::<S>(choice));
     let data = inputs.each_ref().map(|x| &x.data[..]);
     tokens::backward(extents, choice, data, results, scratch.write(), gradients.each_mut().map(Buffer::write));
     for (x, gradient) in inputs.iter().zip(gradients) {

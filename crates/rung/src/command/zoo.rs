@@ -3,6 +3,7 @@
 //! ```text
 //! rung zoo
 //! rung zoo --quick --out zoo.svg
+//! rung zoo 'full{heads=8,kv=1}' 'nsa{heads=8,kv=1}' --lengths 2048,8192
 //! ```
 
 use std::fmt::Write as _;
@@ -21,6 +22,9 @@ use crate::output::{check_destination, print, print_json, progress_bar, write_ch
 /// Compare all mixers: state, cost, speed, hops.
 #[derive(Debug, clap::Args)]
 pub struct ZooCommand {
+    /// Layers to compare instead of all mixers, such as `moba` or 'nsa{heads=8,kv=1}'.
+    #[arg(value_name = "LAYER")]
+    layers: Vec<String>,
     /// Sequence lengths to time, in increasing order.
     #[arg(long, value_delimiter = ',', default_values_t = LENGTHS, value_name = "N,N,..")]
     lengths: Vec<usize>,
@@ -47,18 +51,21 @@ impl ZooCommand {
     /// Runs the command.
     ///
     /// # Errors
-    /// Lengths do not increase, or the chart cannot be written.
+    /// A layer is unknown, lengths do not increase, or the chart cannot be written.
     pub fn run(&self) -> anyhow::Result<ExitCode> {
         let timing = self.timing()?;
         if let Some(path) = &self.out {
             check_destination("--out", path, &["svg", "png", "csv"])?;
         }
-        let names: Vec<&str> = names().collect();
-        let bar = progress_bar(names.len() as u64);
+        let layers: Vec<&str> = match &self.layers[..] {
+            [] => names().collect(),
+            layers => layers.iter().map(String::as_str).collect(),
+        };
+        let bar = progress_bar(layers.len() as u64);
         let mut rows = Vec::new();
-        for name in names {
-            bar.set_message(name);
-            rows.push(MixerRow::measure(name, &timing)?);
+        for layer in layers {
+            bar.set_message(layer.to_owned());
+            rows.push(MixerRow::measure(layer, &timing)?);
             bar.inc(1);
         }
         bar.finish_and_clear();
@@ -69,7 +76,7 @@ impl ZooCommand {
         if self.json {
             print_json(&to_json(&zoo))?;
         } else {
-            print(&to_text(&zoo)?)?;
+            print(&to_text(&zoo, &self.layers)?)?;
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -90,7 +97,7 @@ impl ZooCommand {
     }
 }
 
-fn to_text(zoo: &MixerTable) -> Result<String, std::fmt::Error> {
+fn to_text(zoo: &MixerTable, layers: &[String]) -> Result<String, std::fmt::Error> {
     let mut text = format!("{:<16} {:>7}  {:<16} {:<15}", "mixer", "state", "growth", "cost");
     for length in &zoo.timing.lengths {
         write!(text, " {length:>7}")?;
@@ -110,9 +117,10 @@ fn to_text(zoo: &MixerTable) -> Result<String, std::fmt::Error> {
     }
     writeln!(
         text,
-        "\nstate, growth (elements, per token or per doubling of the length), cost, hop contribution: proved, by definition, of a layer with {HEADS} heads of {HEAD_DIM}\n\
+        "\nstate, growth (elements, per token or per doubling of the length), cost, hop contribution: proved, by definition, of a layer with {HEADS} heads of {HEAD_DIM}{}\n\
          tokens/s at each sequence length, exponent of cost in n: measured, forward on one thread, median of {}\n\
          parity, S3 (whether one layer tracks them over sequences of any length): evidence below",
+        if layers.is_empty() { "" } else { " where its options are not given" },
         zoo.timing.repetitions
     )?;
     for row in &zoo.rows {
