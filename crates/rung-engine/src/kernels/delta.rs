@@ -11,75 +11,52 @@
 //! - `dk = D v`, `dv = D' k`, `dr = -D u`, `du = -D' r`, `dg = e^g (D . S)` summed over a row;
 //! - `ds = S du`, `D <- Diag(e^g) D + s du'`.
 
+use super::heads::{BackwardInputs, Extents, Head, Results, StateKernel, per_input};
 use crate::scalar::Scalar;
 use std::ops::Range;
 
-/// The sizes of the inputs.
+/// A general delta rule of some sizes.
 #[derive(Clone, Copy)]
-pub(crate) struct Extents {
-    pub(crate) batch: usize,
-    pub(crate) time: usize,
-    pub(crate) heads: usize,
-    pub(crate) key_width: usize,
-    pub(crate) value_width: usize,
-    /// Tokens per cell; the state before each cell is stored.
-    pub(crate) chunk: usize,
+pub(crate) struct DeltaKernel {
+    pub(crate) extents: Extents,
 }
 
-/// One `T` for each input of the general delta rule.
-#[derive(Clone, Copy)]
-pub(crate) struct PerInput<T> {
-    pub(crate) query: T,
-    pub(crate) key: T,
-    pub(crate) value: T,
-    pub(crate) decay: T,
-    pub(crate) recall_key: T,
-    pub(crate) erase_key: T,
-    pub(crate) state: T,
-}
+per_input!(query, key, value, decay, recall_key, erase_key, state);
 
-impl<T> From<[T; 7]> for PerInput<T> {
-    fn from([query, key, value, decay, recall_key, erase_key, state]: [T; 7]) -> Self {
-        Self { query, key, value, decay, recall_key, erase_key, state }
-    }
-}
-
-/// The tensors that both passes read; an absent state is empty.
-pub(crate) type Inputs<'a, S> = PerInput<&'a [S]>;
-
-/// The gradients that the backward pass overwrites; an absent state is empty.
-pub(crate) type Gradients<'a, S> = PerInput<&'a mut [S]>;
-
-impl Extents {
-    /// Cells of a sequence.
-    pub(crate) fn cell_count(&self) -> usize {
-        self.time.div_ceil(self.chunk)
+impl StateKernel<7> for DeltaKernel {
+    fn extents(&self) -> Extents {
+        self.extents
     }
 
-    /// Numbers in a state.
-    pub(crate) fn state_len(&self) -> usize {
-        self.key_width * self.value_width
+    fn saves_rows(&self) -> bool {
+        false
     }
 
-    /// Length of the scratch buffer of the forward pass: decay factors and the recalled value.
-    pub(crate) fn forward_scratch_len(&self) -> usize {
-        self.key_width + self.value_width
-    }
-
-    /// Length of the scratch buffer of the backward pass: for every token of a cell its state, decay factors and recalled value;
+    /// Forward: decay factors and the recalled value. Backward: for every token of a cell its state, decay factors and recalled value;
     /// then the current state, its gradient, and that of the recalled value.
-    pub(crate) fn backward_scratch_len(&self) -> usize {
-        self.chunk * (self.state_len() + self.forward_scratch_len()) + 2 * self.state_len() + self.value_width
+    fn scratch_lens(&self) -> [usize; 2] {
+        let Extents { key_width, value_width, chunk, .. } = self.extents;
+        let (row_len, state_len) = (key_width + value_width, self.extents.state_len());
+        [row_len, chunk * (state_len + row_len) + 2 * state_len + value_width]
     }
 
-    fn cell_tokens(&self, cell: usize) -> Range<usize> {
-        cell * self.chunk..((cell + 1) * self.chunk).min(self.time)
+    /// A token recalls, erases, writes and reads.
+    fn step_flops(&self) -> usize {
+        8
     }
 
-    /// Index of a token's row in `[batch, time, heads]`, for a head in `[batch, heads]`.
-    fn token_row(&self, head: usize, time: usize) -> usize {
-        let (sequence, head) = (head / self.heads, head % self.heads);
-        (sequence * self.time + time) * self.heads + head
+    fn forward<S: Scalar>(self, inputs: [&[S]; 7], scratch: &mut [S], results: Results<'_, S>) {
+        forward(self.extents, &Inputs::from(inputs), scratch, results);
+    }
+
+    fn backward<S: Scalar>(
+        self,
+        inputs: [&[S]; 7],
+        backward_inputs: BackwardInputs<'_, S>,
+        scratch: &mut [S],
+        gradients: [&mut [S]; 7],
+    ) {
+        backward(self.extents, &Inputs::from(inputs), backward_inputs, scratch, &mut Gradients::from(gradients));
     }
 }
 
@@ -210,27 +187,22 @@ vectorised! {
     }
 }
 
-/// Computes the outputs of all tokens, the states after the last token, and the states before each cell.
-pub(crate) fn forward<S: Scalar>(
-    extents: Extents,
-    inputs: &Inputs<'_, S>,
-    scratch: &mut [S],
-    (out, last_states, cell_states): (&mut [S], &mut [S], &mut [S]),
-) {
-    let (key_width, value_width, state_len) = (extents.key_width, extents.value_width, extents.state_len());
+fn forward<S: Scalar>(extents: Extents, inputs: &Inputs<'_, S>, scratch: &mut [S], results: Results<'_, S>) {
+    let Results { out, last_states, cell_states, .. } = results;
+    let Extents { key_width, value_width, .. } = extents;
     let (decay_factors, remaining) = scratch.split_at_mut(key_width);
     let recalled = &mut remaining[..value_width];
-    for head in 0..extents.batch * extents.heads {
-        let state = &mut last_states[row_range(head, state_len)];
+    for head in extents.all_heads() {
+        let state = &mut last_states[head.state_range()];
         if inputs.state.is_empty() {
             state.fill(S::ZERO);
         } else {
-            state.copy_from_slice(&inputs.state[row_range(head, state_len)]);
+            state.copy_from_slice(&inputs.state[head.state_range()]);
         }
         for cell in 0..extents.cell_count() {
-            cell_states[row_range(head * extents.cell_count() + cell, state_len)].copy_from_slice(state);
-            for time in extents.cell_tokens(cell) {
-                let row = extents.token_row(head, time);
+            cell_states[head.cell_state_range(cell)].copy_from_slice(state);
+            for time in head.cell_tokens(cell) {
+                let row = head.token_row(time);
                 exponentiate(&inputs.decay[row_range(row, key_width)], decay_factors);
                 let token = Token::new(&extents, inputs, row, decay_factors);
                 recall(state, token.recall_key, recalled);
@@ -270,30 +242,27 @@ impl<'a, S> BackwardScratch<'a, S> {
     }
 }
 
-/// Computes the gradients of all inputs, from the gradients of the outputs and (unless empty) of the states after the last token.
-pub(crate) fn backward<S: Scalar>(
+fn backward<S: Scalar>(
     extents: Extents,
     inputs: &Inputs<'_, S>,
-    cell_states: &[S],
-    (grad_out, grad_last_states): (&[S], &[S]),
+    BackwardInputs { cell_states, grad_out, grad_last_states, .. }: BackwardInputs<'_, S>,
     scratch: &mut [S],
     gradients: &mut Gradients<'_, S>,
 ) {
-    let state_len = extents.state_len();
     let mut work = BackwardScratch::new(&extents, scratch);
-    for head in 0..extents.batch * extents.heads {
+    for head in extents.all_heads() {
         if grad_last_states.is_empty() {
             work.grad_state.fill(S::ZERO);
         } else {
-            work.grad_state.copy_from_slice(&grad_last_states[row_range(head, state_len)]);
+            work.grad_state.copy_from_slice(&grad_last_states[head.state_range()]);
         }
         for cell in (0..extents.cell_count()).rev() {
-            work.current_state.copy_from_slice(&cell_states[row_range(head * extents.cell_count() + cell, state_len)]);
+            work.current_state.copy_from_slice(&cell_states[head.cell_state_range(cell)]);
             recompute_cell(&extents, inputs, (head, cell), grad_out, &mut work, gradients.query);
             backward_cell(&extents, inputs, (head, cell), grad_out, &mut work, gradients);
         }
         if !gradients.state.is_empty() {
-            gradients.state[row_range(head, state_len)].copy_from_slice(work.grad_state);
+            gradients.state[head.state_range()].copy_from_slice(work.grad_state);
         }
     }
 }
@@ -302,14 +271,14 @@ pub(crate) fn backward<S: Scalar>(
 fn recompute_cell<S: Scalar>(
     extents: &Extents,
     inputs: &Inputs<'_, S>,
-    (head, cell): (usize, usize),
+    (head, cell): (Head, usize),
     grad_out: &[S],
     work: &mut BackwardScratch<'_, S>,
     grad_query: &mut [S],
 ) {
     let (key_width, value_width, state_len) = (extents.key_width, extents.value_width, extents.state_len());
-    for (index, time) in extents.cell_tokens(cell).enumerate() {
-        let row = extents.token_row(head, time);
+    for (index, time) in head.cell_tokens(cell).enumerate() {
+        let row = head.token_row(time);
         let decay_factors = &mut work.decay_factors[row_range(index, key_width)];
         let recalled = &mut work.recalled[row_range(index, value_width)];
         exponentiate(&inputs.decay[row_range(row, key_width)], decay_factors);
@@ -327,14 +296,14 @@ fn recompute_cell<S: Scalar>(
 fn backward_cell<S: Scalar>(
     extents: &Extents,
     inputs: &Inputs<'_, S>,
-    (head, cell): (usize, usize),
+    (head, cell): (Head, usize),
     grad_out: &[S],
     work: &mut BackwardScratch<'_, S>,
     gradients: &mut Gradients<'_, S>,
 ) {
     let (key_width, value_width, state_len) = (extents.key_width, extents.value_width, extents.state_len());
-    for (index, time) in extents.cell_tokens(cell).enumerate().rev() {
-        let row = extents.token_row(head, time);
+    for (index, time) in head.cell_tokens(cell).enumerate().rev() {
+        let row = head.token_row(time);
         let token = Token::new(extents, inputs, row, &work.decay_factors[row_range(index, key_width)]);
         let previous_state = &work.states[row_range(index, state_len)];
         let recalled = &work.recalled[row_range(index, value_width)];
