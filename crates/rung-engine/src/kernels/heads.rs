@@ -142,6 +142,16 @@ impl Head {
         self.token_row(time) * width..(self.token_row(time) + 1) * width
     }
 
+    /// A token's row in `[batch, time, heads, value width]`.
+    pub(crate) fn value_range(&self, time: usize) -> Range<usize> {
+        self.row_range(time, self.extents.value_width)
+    }
+
+    /// The token after this one; the last token if this is it.
+    pub(crate) fn next_token(&self, time: usize) -> usize {
+        (time + 1).min(self.extents.time - 1)
+    }
+
     /// The rows of a range of tokens in `[batch, time, heads, value width]`.
     pub(crate) fn value_matrix<'a, S>(&self, x: &'a [S], tokens: &Range<usize>) -> Matrix<'a, S> {
         let width = self.extents.value_width;

@@ -5,7 +5,6 @@
 //! place. Only the log of each sum of exponentials is stored; the backward pass computes the weights again.
 
 use super::blocks::{Extents, Inputs};
-use super::delta::dot_in_lanes;
 use super::product::dot;
 use super::softmax::{softmax_row, softmax_row_gradients};
 use crate::choice::BlockChoice;
@@ -70,6 +69,28 @@ impl Extents {
             })
         })
     }
+}
+
+/// Partial sums of a dot product.
+const DOT_LANES: usize = 16;
+
+/// Dot product with `DOT_LANES` partial sums, which are then added in halves: both loops become vector code.
+#[inline(always)]
+fn dot_in_lanes<S: Scalar>(left: &[S], right: &[S]) -> S {
+    let ((left, left_remainder), (right, right_remainder)) =
+        (left.as_chunks::<DOT_LANES>(), right.as_chunks::<DOT_LANES>());
+    let mut lanes = [S::ZERO; DOT_LANES];
+    for (left, right) in left.iter().zip(right) {
+        for (lane, (&left, &right)) in lanes.iter_mut().zip(left.iter().zip(right)) {
+            *lane = left.mul_add(right, *lane);
+        }
+    }
+    for half in [8, 4, 2, 1] {
+        for lane in 0..half {
+            lanes[lane] += lanes[lane + half];
+        }
+    }
+    left_remainder.iter().zip(right_remainder).fold(lanes[0], |sum, (&left, &right)| left.mul_add(right, sum))
 }
 
 vectorised! {
