@@ -26,7 +26,7 @@ use super::trainer::{Evaluation, Progress, StopReason};
 
 /// The version of the numerics, raised whenever the same config gives different results. It is part of a run's id, so runs of earlier
 /// versions keep their directories and are repeated in new ones. The test `golden` fails if it was not raised.
-pub const NUMERICS_VERSION: u32 = 2;
+pub const NUMERICS_VERSION: u32 = 3;
 
 /// The version of the record's JSON, raised when earlier readers would misread it. A new field with a default does not change it.
 pub const SCHEMA: u32 = 1;
