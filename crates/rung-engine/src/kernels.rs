@@ -20,6 +20,7 @@ pub(crate) mod blocks;
 pub(crate) mod convolution;
 pub(crate) mod delta;
 pub(crate) mod gated;
+pub(crate) mod heads;
 pub(crate) mod indexer;
 pub(crate) mod layout;
 pub(crate) mod left_to_right;

@@ -22,7 +22,6 @@
 mod attention;
 mod backward;
 mod data_parallel;
-mod delta;
 mod finite_check;
 mod operations;
 mod pool;

@@ -381,6 +381,9 @@ fn cases<S: Scalar>() -> Vec<Case<S>> {
         general_delta_case!("general delta rule", 4, 3, (false, 4, 1.0)),
         general_delta_case!("general delta rule from a state", 3, 5, (true, 16, 1.0)),
         general_delta_case!("general delta rule, wide", 5, 37, (true, 1, 0.3)),
+        general_delta_case!("general delta rule, wide keys", 37, 5, (true, 4, 1.0)),
+        general_delta_case!("general delta rule, whole vectors", 64, 32, (false, 8, 1.0)),
+        general_delta_case!("general delta rule, no decay", 16, 16, (true, 4, 0.0)),
         general_delta_case!("general delta rule, strong decay", 4, 4, (true, 3, 40.0)),
         Case {
             name: "rms norm",
@@ -748,6 +751,75 @@ fn general_delta_includes_the_delta_rule() {
     let delta = ops.recurrence(&Recurrence { query, key: &key, value, decay, beta, state, chunk: 4, rounding: None });
     for (found, expected) in [(&general.0, &delta.0), (&general.1, &delta.1)] {
         assert!(difference(&ops.values(expected), &ops.values(found)) < 1e-12);
+    }
+}
+
+#[test]
+fn general_delta_does_not_depend_on_chunks_and_continues_from_its_state() {
+    let row: &[usize] = &[2, 11, 3, 7];
+    let (weights, ids) = random_inputs::<f64>(&[row, row, &[2, 11, 3, 5], row, row, row, &[2, 3, 7, 5]], 3);
+    let ops = Native::<f64>::new();
+    ops.bind_frozen(&weights);
+    let x: Vec<_> = ids.iter().map(|&id| ops.parameter(id)).collect();
+    let run = |x: &[_], chunk| general_delta(&ops, x, (true, chunk, 1.0), |inputs| ops.general_delta(inputs));
+    let values = |results: &[Tensor<f64>]| results.iter().flat_map(|result| ops.values(result)).collect::<Vec<_>>();
+    let one_cell = values(&run(&x, 11));
+    for chunk in [1, 2, 3, 64] {
+        assert_eq!(values(&run(&x, chunk)), one_cell, "chunks of {chunk}");
+    }
+    let (mut state, mut outputs) = (x[6].clone(), Vec::new());
+    for range in [0..4, 4..5, 5..11] {
+        let mut inputs: Vec<_> = x[..6].iter().map(|x| ops.slice(x, 1, range.clone())).collect();
+        inputs.push(state);
+        let [out, last] = run(&inputs, 3).try_into().ok().expect("outputs and a state");
+        outputs.push(out);
+        state = last;
+    }
+    assert_eq!(values(&[ops.concat(&outputs, 1), state]), one_cell, "in spans");
+}
+
+/// Channels that keep everything beside channels that forget at some tokens, as far as minus infinity, in several cells.
+#[test]
+fn general_delta_is_accurate_for_extreme_decays() {
+    const ROW: &[usize] = &[1, 70, 2, 18];
+    fn run<S: Scalar>(fused: bool) -> Vec<Vec<f64>> {
+        let (weights, ids) = random_inputs::<S>(&[ROW, ROW, ROW, ROW, ROW, &[1, 2, 18, 18]], 11);
+        let (ops, mut generator) = (Native::<S>::new(), Generator(12));
+        ops.bind(&weights);
+        let x: Vec<_> = ids.iter().map(|&id| ops.parameter(id)).collect();
+        let levels = [0.0, 0.0, -1e-3, -0.6, -30.0, -90.0, -1e6, f64::NEG_INFINITY];
+        let decay: Vec<S> = (0..ROW.iter().product())
+            .map(|_| S::from_f64(levels[((generator.next() + 1.0) * 4.0) as usize % levels.len()]))
+            .collect();
+        // The gradient of the decays is that of an offset, which keeps minus infinity as it is.
+        let decay = ops.add(&ops.constant(ROW, &decay), &ops.scale(&x[3], 1e-3));
+        let recall_key = ops.l2_norm(&x[4], 1e-6);
+        let (key, erase_key) = (ops.scale(&x[1], 0.3), ops.scale(&recall_key, 0.5));
+        let inputs = GeneralDelta {
+            query: &x[0],
+            key: &key,
+            value: &x[2],
+            decay: &decay,
+            recall_key: &recall_key,
+            erase_key: &erase_key,
+            state: Some(&x[5]),
+            chunk: 16,
+            rounding: None,
+        };
+        let (out, last) = if fused { ops.general_delta(&inputs) } else { composed::general_delta(&ops, &inputs) };
+        let loss = ops.add(&ops.sum_all(&ops.mul(&out, &out)), &ops.sum_all(&last));
+        let values = [&out, &last].map(|result| ops.values(result));
+        ops.backward(&loss);
+        let gradient = ops.gradient();
+        let gradients = ids.iter().map(|&id| gradient[weights.entry(id).range.clone()].to_vec());
+        let to_f64 = |numbers: Vec<S>| numbers.into_iter().map(S::to_f64).collect();
+        values.into_iter().chain(gradients).map(to_f64).collect()
+    }
+    let (expected, double, single) = (run::<f64>(false), run::<f64>(true), run::<f32>(true));
+    for (index, expected) in expected.iter().enumerate() {
+        let (double, single) = (difference(expected, &double[index]), difference(expected, &single[index]));
+        assert!(double < 1e-12, "double precision, result {index}: {double:e}");
+        assert!(single < 3e-6, "single precision, result {index}: {single:e}");
     }
 }
 

@@ -1,136 +1,100 @@
 //! The general delta rule, one token after another.
 //!
 //! With the state `S` before a token, `u = S' s` is the value that it recalls for the recall key `s`. The state after the token is
-//! `Diag(e^g) S - r u' + k v'`, and the output is `S' q` of that. A token passes over the rows of the state once for `u` and once
-//! for the update, in vectors over value channels; a state of 64 by 64 numbers stays in the L1 cache.
+//! `Diag(e^g) S - r u' + k v'`, and the output is `S' q` of that.
 //!
-//! The forward pass stores the state at every `chunk` tokens, the start of a *cell*. The backward pass runs from the last cell to
-//! the first, computes the states of a cell again, and takes the gradient `D` of the state back through each token:
+//! **Forward.** Value channels do not depend on each other, so a block of them goes through a cell at a time: see [`block`]. One pass
+//! over the rows of the block does a token: it updates the block, reads the output and recalls for the next token. The recalled values
+//! are saved.
 //!
-//! - `D += q dy'`, `dq = S_after dy`;
-//! - `dk = D v`, `dv = D' k`, `dr = -D u`, `du = -D' r`, `dg = e^g (D . S)` summed over a row;
-//! - `ds = S du`, `D <- Diag(e^g) D + s du'`.
+//! **Backward.** The gradient `D` of the state after token `t` has the same form backward in time, and so the same pass:
+//!
+//! `D_t = Diag(e^{g_(t+1)}) D_(t+1) + q_t dy_t' + s_(t+1) du_(t+1)'`, with `dv_t = D_t' k_t` and `du_t = -D_t' r_t`.
+//!
+//! Once `u` and `du` are known, key channels do not depend on each other either. With blocks of key channels, a pass backward in time
+//! sums `dk_t = D_t v_t` and `dr_t = -D_t u_t`, and one forward in time, from the state before the cell, `dq_t = S_t dy_t` and
+//! `ds_(t+1) = S_t du_(t+1)`. No sum runs across the lanes of a vector, and no states inside a cell are stored.
+//!
+//! The gradient of a log-decay is `dg_t = e^{g_t} sum_v (D_t . S_(t-1))`. That is computed for a cell's first token. Then, since the sum
+//! over values `sum_v (D_t . S_t)` is both `dg_t + k_t . dk_t + r_t . dr_t` and `dg_(t+1) + q_t . dq_t + s_(t+1) . ds_(t+1)`, each
+//! token's gives the next one's.
+//!
+//! **Why no chunks.** In chunks of `C` tokens that are matrix products, as in [`recurrence`](super::recurrence), a token takes
+//! `8 K V + (8 K + 7 V) C` FLOPs in the forward pass. Here it takes `9 K V`, at the speed of matrix products.
 
+mod block;
+
+use super::heads::{BackwardInputs, Extents, Head, Results, StateKernel, per_input};
+use super::product::Panels;
 use crate::scalar::Scalar;
+use block::{
+    StepRows, dot_columns, load_blocks, load_lanes, load_transposed_blocks, step_with_lane_decay, step_with_row_decay,
+    store_blocks, store_lanes, sum_rows,
+};
 use std::ops::Range;
 
-/// The sizes of the inputs.
+/// A general delta rule of some sizes.
 #[derive(Clone, Copy)]
-pub(crate) struct Extents {
-    pub(crate) batch: usize,
-    pub(crate) time: usize,
-    pub(crate) heads: usize,
-    pub(crate) key_width: usize,
-    pub(crate) value_width: usize,
-    /// Tokens per cell; the state before each cell is stored.
-    pub(crate) chunk: usize,
+pub(crate) struct DeltaKernel {
+    pub(crate) extents: Extents,
 }
 
-/// One `T` for each input of the general delta rule.
-#[derive(Clone, Copy)]
-pub(crate) struct PerInput<T> {
-    pub(crate) query: T,
-    pub(crate) key: T,
-    pub(crate) value: T,
-    pub(crate) decay: T,
-    pub(crate) recall_key: T,
-    pub(crate) erase_key: T,
-    pub(crate) state: T,
-}
+per_input!(query, key, value, decay, recall_key, erase_key, state);
 
-impl<T> From<[T; 7]> for PerInput<T> {
-    fn from([query, key, value, decay, recall_key, erase_key, state]: [T; 7]) -> Self {
-        Self { query, key, value, decay, recall_key, erase_key, state }
-    }
-}
-
-/// The tensors that both passes read; an absent state is empty.
-pub(crate) type Inputs<'a, S> = PerInput<&'a [S]>;
-
-/// The gradients that the backward pass overwrites; an absent state is empty.
-pub(crate) type Gradients<'a, S> = PerInput<&'a mut [S]>;
-
-impl Extents {
-    /// Cells of a sequence.
-    pub(crate) fn cell_count(&self) -> usize {
-        self.time.div_ceil(self.chunk)
-    }
-
-    /// Numbers in a state.
-    pub(crate) fn state_len(&self) -> usize {
-        self.key_width * self.value_width
-    }
-
-    /// Length of the scratch buffer of the forward pass: decay factors and the recalled value.
-    pub(crate) fn forward_scratch_len(&self) -> usize {
-        self.key_width + self.value_width
-    }
-
-    /// Length of the scratch buffer of the backward pass: for every token of a cell its state, decay factors and recalled value;
-    /// then the current state, its gradient, and that of the recalled value.
-    pub(crate) fn backward_scratch_len(&self) -> usize {
-        self.chunk * (self.state_len() + self.forward_scratch_len()) + 2 * self.state_len() + self.value_width
-    }
-
-    fn cell_tokens(&self, cell: usize) -> Range<usize> {
-        cell * self.chunk..((cell + 1) * self.chunk).min(self.time)
-    }
-
-    /// Index of a token's row in `[batch, time, heads]`, for a head in `[batch, heads]`.
-    fn token_row(&self, head: usize, time: usize) -> usize {
-        let (sequence, head) = (head / self.heads, head % self.heads);
-        (sequence * self.time + time) * self.heads + head
-    }
-}
-
-/// Where row `index` lies among rows of `width` numbers.
-fn row_range(index: usize, width: usize) -> Range<usize> {
-    index * width..(index + 1) * width
-}
-
-/// The rows of one token and head, with `decay_factors` for `e^g`.
-#[derive(Clone, Copy)]
-struct Token<'a, S> {
-    query: &'a [S],
-    key: &'a [S],
-    value: &'a [S],
-    decay_factors: &'a [S],
-    recall_key: &'a [S],
-    erase_key: &'a [S],
-}
-
-impl<'a, S: Scalar> Token<'a, S> {
-    fn new(extents: &Extents, inputs: &Inputs<'a, S>, row: usize, decay_factors: &'a [S]) -> Self {
-        let key_range = row_range(row, extents.key_width);
-        Self {
-            query: &inputs.query[key_range.clone()],
-            key: &inputs.key[key_range.clone()],
-            value: &inputs.value[row_range(row, extents.value_width)],
-            decay_factors,
-            recall_key: &inputs.recall_key[key_range.clone()],
-            erase_key: &inputs.erase_key[key_range],
+/// Calls a function of the constant `LANES`, which is the width of a panel of matrix products: two vectors, or one where that has
+/// space for all channels.
+macro_rules! with_lanes {
+    ($channels:expr, $function:ident::<$scalar:ident>($($argument:expr),*)) => {
+        match Panels::<$scalar>::width($channels) {
+            32 => $function::<$scalar, 32>($($argument),*),
+            16 => $function::<$scalar, 16>($($argument),*),
+            8 => $function::<$scalar, 8>($($argument),*),
+            _ => $function::<$scalar, 4>($($argument),*),
         }
-    }
+    };
 }
 
-const LANES: usize = 16;
+/// The largest number of lanes.
+const MAX_LANES: usize = 32;
 
-/// Dot product with `LANES` partial sums, which are then added in halves: both loops become vector code.
-#[inline(always)]
-pub(super) fn dot_in_lanes<S: Scalar>(left: &[S], right: &[S]) -> S {
-    let ((left, left_remainder), (right, right_remainder)) = (left.as_chunks::<LANES>(), right.as_chunks::<LANES>());
-    let mut lanes = [S::ZERO; LANES];
-    for (left, right) in left.iter().zip(right) {
-        for (lane, (&left, &right)) in lanes.iter_mut().zip(left.iter().zip(right)) {
-            *lane = left.mul_add(right, *lane);
-        }
+impl StateKernel<7> for DeltaKernel {
+    fn extents(&self) -> Extents {
+        self.extents
     }
-    for half in [8, 4, 2, 1] {
-        for lane in 0..half {
-            lanes[lane] += lanes[lane + half];
-        }
+
+    /// The recalled values.
+    fn saves_rows(&self) -> bool {
+        true
     }
-    left_remainder.iter().zip(right_remainder).fold(lanes[0], |sum, (&left, &right)| left.mul_add(right, sum))
+
+    fn scratch_lens(&self) -> [usize; 2] {
+        let Extents { key_width, value_width, chunk, .. } = self.extents;
+        let by_value = key_width * value_width.next_multiple_of(MAX_LANES);
+        let by_key = value_width * key_width.next_multiple_of(MAX_LANES);
+        [chunk * key_width + by_value, (chunk + 1) * (key_width + value_width) + by_value + 2 * by_key]
+    }
+
+    /// A token recalls, erases, writes and reads.
+    fn step_flops(&self) -> usize {
+        8
+    }
+
+    fn forward<S: Scalar>(self, inputs: [&[S]; 7], scratch: &mut [S], results: Results<'_, S>) {
+        let inputs = Inputs::from(inputs);
+        with_lanes!(self.extents.value_width, forward::<S>(self.extents, &inputs, scratch, results));
+    }
+
+    fn backward<S: Scalar>(
+        self,
+        inputs: [&[S]; 7],
+        backward_inputs: BackwardInputs<'_, S>,
+        scratch: &mut [S],
+        gradients: [&mut [S]; 7],
+    ) {
+        let (inputs, mut gradients) = (Inputs::from(inputs), Gradients::from(gradients));
+        let channels = self.extents.value_width.max(self.extents.key_width);
+        with_lanes!(channels, backward::<S>(self.extents, &inputs, backward_inputs, scratch, &mut gradients));
+    }
 }
 
 vectorised! {
@@ -141,218 +105,273 @@ vectorised! {
         }
     }
 
-    /// `out = state' recall_key`.
-    fn recall<S>(state: &[S], recall_key: &[S], out: &mut [S]) {
-        out.fill(S::ZERO);
-        for (row, &recall_key) in state.chunks_exact(out.len()).zip(recall_key) {
-            for (out, &x) in out.iter_mut().zip(row) {
-                *out = x.mul_add(recall_key, *out);
-            }
-        }
-    }
-
-    /// Turns the state before a token into the state after it.
-    fn advance<S>(token: Token<'_, S>, recalled: &[S], state: &mut [S]) {
-        let width = recalled.len();
-        for (index, row) in state.chunks_exact_mut(width).enumerate() {
-            let (decay_factor, key, erase_key) = (token.decay_factors[index], token.key[index], token.erase_key[index]);
-            for ((x, &recalled), &value) in row.iter_mut().zip(recalled).zip(token.value) {
-                *x = recalled.mul_add(-erase_key, value.mul_add(key, *x * decay_factor));
-            }
-        }
-    }
-
-    /// `out = state vector`.
-    fn multiply_rows<S>(state: &[S], vector: &[S], out: &mut [S]) {
-        for (out, row) in out.iter_mut().zip(state.chunks_exact(vector.len())) {
-            *out = dot_in_lanes(row, vector);
-        }
-    }
-
-    /// First half of a token's backward pass: adds the gradient of the output to that of the state, and computes all gradients
-    /// but `ds`.
-    fn backward_read_and_write<S>(
-        token: Token<'_, S>,
-        previous_state: &[S],
-        recalled: &[S],
-        grad_out: &[S],
-        grad_state: &mut [S],
-        grad_key_rows: [&mut [S]; 3],
-        grad_value: &mut [S],
-        grad_recalled: &mut [S],
+    /// The gradients of a token's log-decays from those of the token before: `out = previous + sum of added products - sum of subtracted
+    /// products`, by element, and exactly zero where the token's decay factor is.
+    fn next_decay_gradient<S>(
+        previous: &[S],
+        added: [[&[S]; 2]; 2],
+        subtracted: [[&[S]; 2]; 2],
+        decay_factors: &[S],
+        out: &mut [S],
     ) {
-        let width = grad_out.len();
-        let [grad_key, grad_erase_key, grad_decay] = grad_key_rows;
-        grad_value.fill(S::ZERO);
-        grad_recalled.fill(S::ZERO);
-        for (index, (row, previous_state)) in grad_state.chunks_exact_mut(width).zip(previous_state.chunks_exact(width)).enumerate() {
-            let (query, key, erase_key) = (token.query[index], token.key[index], token.erase_key[index]);
-            let sums = grad_value.iter_mut().zip(&mut *grad_recalled);
-            for ((x, &grad_out), (grad_value, grad_recalled)) in row.iter_mut().zip(grad_out).zip(sums) {
-                *x = grad_out.mul_add(query, *x);
-                *grad_value = x.mul_add(key, *grad_value);
-                *grad_recalled = x.mul_add(-erase_key, *grad_recalled);
-            }
-            grad_key[index] = dot_in_lanes(row, token.value);
-            grad_erase_key[index] = -dot_in_lanes(row, recalled);
-            grad_decay[index] = dot_in_lanes(row, previous_state) * token.decay_factors[index];
-        }
-    }
-
-    /// Second half: the gradient of the state before the token.
-    fn backward_state<S>(token: Token<'_, S>, grad_recalled: &[S], grad_state: &mut [S]) {
-        for (index, row) in grad_state.chunks_exact_mut(grad_recalled.len()).enumerate() {
-            let (decay_factor, recall_key) = (token.decay_factors[index], token.recall_key[index]);
-            for (x, &grad_recalled) in row.iter_mut().zip(grad_recalled) {
-                *x = grad_recalled.mul_add(recall_key, *x * decay_factor);
-            }
+        let product = |[left, right]: [&[S]; 2], channel: usize| left[channel] * right[channel];
+        for (channel, (out, (&previous, &factor))) in out.iter_mut().zip(previous.iter().zip(decay_factors)).enumerate() {
+            let sum = previous + product(added[0], channel) + product(added[1], channel);
+            let sum = sum - product(subtracted[0], channel) - product(subtracted[1], channel);
+            *out = if factor == S::ZERO { S::ZERO } else { sum };
         }
     }
 }
 
-/// Computes the outputs of all tokens, the states after the last token, and the states before each cell.
-pub(crate) fn forward<S: Scalar>(
+/// Where row `index` lies among rows of `width` numbers.
+fn row_range(index: usize, width: usize) -> Range<usize> {
+    index * width..(index + 1) * width
+}
+
+/// Computes the decay factors of a cell's tokens.
+fn compute_decay_factors<S: Scalar>(head: Head, tokens: Range<usize>, decay: &[S], decay_factors: &mut [S]) {
+    for (time, factors) in tokens.zip(decay_factors.chunks_exact_mut(head.extents.key_width)) {
+        exponentiate(&decay[head.key_range(time)], factors);
+    }
+}
+
+fn forward<S: Scalar, const LANES: usize>(
     extents: Extents,
     inputs: &Inputs<'_, S>,
     scratch: &mut [S],
-    (out, last_states, cell_states): (&mut [S], &mut [S], &mut [S]),
+    results: Results<'_, S>,
 ) {
-    let (key_width, value_width, state_len) = (extents.key_width, extents.value_width, extents.state_len());
-    let (decay_factors, remaining) = scratch.split_at_mut(key_width);
-    let recalled = &mut remaining[..value_width];
-    for head in 0..extents.batch * extents.heads {
-        let state = &mut last_states[row_range(head, state_len)];
+    let Results { out, last_states, cell_states, saved_rows: recalled } = results;
+    let Extents { key_width, value_width, chunk, .. } = extents;
+    let (decay_factors, remaining) = scratch.split_at_mut(chunk * key_width);
+    let blocks = &mut remaining[..key_width * value_width.next_multiple_of(LANES)];
+    for head in extents.all_heads() {
         if inputs.state.is_empty() {
-            state.fill(S::ZERO);
+            blocks.fill(S::ZERO);
         } else {
-            state.copy_from_slice(&inputs.state[row_range(head, state_len)]);
+            load_blocks::<S, LANES>(&inputs.state[head.state_range()], value_width, blocks);
         }
         for cell in 0..extents.cell_count() {
-            cell_states[row_range(head * extents.cell_count() + cell, state_len)].copy_from_slice(state);
-            for time in extents.cell_tokens(cell) {
-                let row = extents.token_row(head, time);
-                exponentiate(&inputs.decay[row_range(row, key_width)], decay_factors);
-                let token = Token::new(&extents, inputs, row, decay_factors);
-                recall(state, token.recall_key, recalled);
-                advance(token, recalled, state);
-                recall(state, token.query, &mut out[row_range(row, value_width)]);
+            store_blocks::<S, LANES>(blocks, value_width, &mut cell_states[head.cell_state_range(cell)]);
+            let tokens = head.cell_tokens(cell);
+            compute_decay_factors(head, tokens.clone(), inputs.decay, decay_factors);
+            for (index, block) in blocks.chunks_exact_mut(key_width * LANES).enumerate() {
+                let first = index * LANES;
+                let recalled_first = &mut recalled[head.value_range(tokens.start)];
+                if tokens.start == 0 {
+                    let sums = sum_rows::<S, LANES>(block, &inputs.recall_key[head.key_range(0)]);
+                    store_lanes(&sums, recalled_first, first);
+                }
+                let mut erased = load_lanes(recalled_first, first);
+                for (time, decay_factors) in tokens.clone().zip(decay_factors.chunks_exact(key_width)) {
+                    let (keys, next) = (head.key_range(time), head.next_token(time));
+                    let rows = StepRows {
+                        write: &inputs.key[keys.clone()],
+                        erase: &inputs.erase_key[keys.clone()],
+                        read: &inputs.query[keys],
+                        recall: &inputs.recall_key[head.key_range(next)],
+                    };
+                    let written = load_lanes(&inputs.value[head.value_range(time)], first);
+                    let read;
+                    [read, erased] = step_with_row_decay::<S, LANES>(block, decay_factors, rows, [written, erased]);
+                    store_lanes(&read, &mut out[head.value_range(time)], first);
+                    if next > time {
+                        store_lanes(&erased, &mut recalled[head.value_range(next)], first);
+                    }
+                }
             }
         }
+        store_blocks::<S, LANES>(blocks, value_width, &mut last_states[head.state_range()]);
     }
 }
 
 /// The scratch buffer of the backward pass, split into its arrays.
 struct BackwardScratch<'a, S> {
-    /// The states before each token of a cell.
-    states: &'a mut [S],
+    /// Decay factors of a cell's tokens and of the token after it.
     decay_factors: &'a mut [S],
-    recalled: &'a mut [S],
-    current_state: &'a mut [S],
-    grad_state: &'a mut [S],
-    grad_recalled: &'a mut [S],
+    /// `-du` of the same tokens.
+    grad_erased: &'a mut [S],
+    /// `D` in blocks of value channels.
+    grad_by_value: &'a mut [S],
+    /// `D` in blocks of key channels.
+    grad_by_key: &'a mut [S],
+    /// The state in blocks of key channels.
+    state_by_key: &'a mut [S],
 }
 
-impl<'a, S> BackwardScratch<'a, S> {
-    fn new(extents: &Extents, scratch: &'a mut [S]) -> Self {
-        let (states, remaining) = scratch.split_at_mut(extents.chunk * extents.state_len());
-        let (decay_factors, remaining) = remaining.split_at_mut(extents.chunk * extents.key_width);
-        let (recalled, remaining) = remaining.split_at_mut(extents.chunk * extents.value_width);
-        let (current_state, remaining) = remaining.split_at_mut(extents.state_len());
-        let (grad_state, remaining) = remaining.split_at_mut(extents.state_len());
-        Self {
-            states,
-            decay_factors,
-            recalled,
-            current_state,
-            grad_state,
-            grad_recalled: &mut remaining[..extents.value_width],
+impl<'a, S: Scalar> BackwardScratch<'a, S> {
+    fn new<const LANES: usize>(extents: &Extents, scratch: &'a mut [S]) -> Self {
+        let Extents { key_width, value_width, chunk, .. } = *extents;
+        let by_key = key_width.next_multiple_of(LANES) * value_width;
+        let (decay_factors, remaining) = scratch.split_at_mut((chunk + 1) * key_width);
+        let (grad_erased, remaining) = remaining.split_at_mut((chunk + 1) * value_width);
+        let (grad_by_value, remaining) = remaining.split_at_mut(key_width * value_width.next_multiple_of(LANES));
+        let (grad_by_key, remaining) = remaining.split_at_mut(by_key);
+        Self { decay_factors, grad_erased, grad_by_value, grad_by_key, state_by_key: &mut remaining[..by_key] }
+    }
+
+    /// Starts a head with the gradient of its last state, which nothing decays or erases from any more.
+    fn start_head<const LANES: usize>(&mut self, head: Head, grad_last_states: &[S]) {
+        let Extents { key_width, value_width, .. } = head.extents;
+        if grad_last_states.is_empty() {
+            self.grad_by_value.fill(S::ZERO);
+            self.grad_by_key.fill(S::ZERO);
+        } else {
+            let grad_state = &grad_last_states[head.state_range()];
+            load_blocks::<S, LANES>(grad_state, value_width, self.grad_by_value);
+            load_transposed_blocks::<S, LANES>(grad_state, value_width, self.grad_by_key);
         }
+        self.decay_factors[..key_width].fill(S::ONE);
+        self.grad_erased[..value_width].fill(S::ZERO);
+    }
+
+    /// Starts a cell of some tokens: the first token of the cell that was before becomes the token after this one.
+    fn start_cell(&mut self, head: Head, tokens: &Range<usize>, decay: &[S]) {
+        let Extents { key_width, value_width, .. } = head.extents;
+        self.decay_factors.copy_within(..key_width, tokens.len() * key_width);
+        self.grad_erased.copy_within(..value_width, tokens.len() * value_width);
+        compute_decay_factors(head, tokens.clone(), decay, &mut self.decay_factors[..tokens.len() * key_width]);
     }
 }
 
-/// Computes the gradients of all inputs, from the gradients of the outputs and (unless empty) of the states after the last token.
-pub(crate) fn backward<S: Scalar>(
+fn backward<S: Scalar, const LANES: usize>(
     extents: Extents,
     inputs: &Inputs<'_, S>,
-    cell_states: &[S],
-    (grad_out, grad_last_states): (&[S], &[S]),
+    backward_inputs: BackwardInputs<'_, S>,
     scratch: &mut [S],
     gradients: &mut Gradients<'_, S>,
 ) {
-    let state_len = extents.state_len();
-    let mut work = BackwardScratch::new(&extents, scratch);
-    for head in 0..extents.batch * extents.heads {
-        if grad_last_states.is_empty() {
-            work.grad_state.fill(S::ZERO);
-        } else {
-            work.grad_state.copy_from_slice(&grad_last_states[row_range(head, state_len)]);
-        }
+    let mut work = BackwardScratch::new::<LANES>(&extents, scratch);
+    for head in extents.all_heads() {
+        work.start_head::<LANES>(head, backward_inputs.grad_last_states);
         for cell in (0..extents.cell_count()).rev() {
-            work.current_state.copy_from_slice(&cell_states[row_range(head * extents.cell_count() + cell, state_len)]);
-            recompute_cell(&extents, inputs, (head, cell), grad_out, &mut work, gradients.query);
-            backward_cell(&extents, inputs, (head, cell), grad_out, &mut work, gradients);
+            let tokens = head.cell_tokens(cell);
+            let cell_state = &backward_inputs.cell_states[head.cell_state_range(cell)];
+            work.start_cell(head, &tokens, inputs.decay);
+            load_transposed_blocks::<S, LANES>(cell_state, extents.value_width, work.state_by_key);
+            let cell = BackwardCell { head, tokens, inputs, backward_inputs };
+            cell.backward_values::<LANES>(&mut work, gradients.value);
+            cell.backward_keys::<LANES>(&mut work, gradients);
+            cell.backward_decay(work.decay_factors, gradients);
         }
         if !gradients.state.is_empty() {
-            gradients.state[row_range(head, state_len)].copy_from_slice(work.grad_state);
+            apply_first_token::<S, LANES>(head, inputs.recall_key, &mut work);
+            store_blocks::<S, LANES>(work.grad_by_value, extents.value_width, &mut gradients.state[head.state_range()]);
         }
     }
 }
 
-/// Computes the states of a cell's tokens again, and from them the gradients of the queries.
-fn recompute_cell<S: Scalar>(
-    extents: &Extents,
-    inputs: &Inputs<'_, S>,
-    (head, cell): (usize, usize),
-    grad_out: &[S],
-    work: &mut BackwardScratch<'_, S>,
-    grad_query: &mut [S],
-) {
-    let (key_width, value_width, state_len) = (extents.key_width, extents.value_width, extents.state_len());
-    for (index, time) in extents.cell_tokens(cell).enumerate() {
-        let row = extents.token_row(head, time);
-        let decay_factors = &mut work.decay_factors[row_range(index, key_width)];
-        let recalled = &mut work.recalled[row_range(index, value_width)];
-        exponentiate(&inputs.decay[row_range(row, key_width)], decay_factors);
-        let token = Token::new(extents, inputs, row, decay_factors);
-        work.states[row_range(index, state_len)].copy_from_slice(work.current_state);
-        recall(work.current_state, token.recall_key, recalled);
-        advance(token, recalled, work.current_state);
-        let grad_out = &grad_out[row_range(row, value_width)];
-        multiply_rows(work.current_state, grad_out, &mut grad_query[row_range(row, key_width)]);
+/// Turns the gradient of the state after a head's first token into that of the state before it.
+fn apply_first_token<S: Scalar, const LANES: usize>(head: Head, recall_keys: &[S], work: &mut BackwardScratch<'_, S>) {
+    let Extents { time, key_width, value_width, .. } = head.extents;
+    if time == 0 {
+        return;
+    }
+    let recall_key = &recall_keys[head.key_range(0)];
+    let rows = StepRows { write: recall_key, erase: recall_key, read: recall_key, recall: recall_key };
+    for (index, block) in work.grad_by_value.chunks_exact_mut(key_width * LANES).enumerate() {
+        let erased = load_lanes(&work.grad_erased[..value_width], index * LANES);
+        step_with_row_decay(block, &work.decay_factors[..key_width], rows, [[S::ZERO; LANES], erased]);
     }
 }
 
-/// Gradients of a cell, from its last token to its first. `work.grad_state` is the gradient of the state after the cell, and
-/// becomes that of the state before it.
-fn backward_cell<S: Scalar>(
-    extents: &Extents,
-    inputs: &Inputs<'_, S>,
-    (head, cell): (usize, usize),
-    grad_out: &[S],
-    work: &mut BackwardScratch<'_, S>,
-    gradients: &mut Gradients<'_, S>,
-) {
-    let (key_width, value_width, state_len) = (extents.key_width, extents.value_width, extents.state_len());
-    for (index, time) in extents.cell_tokens(cell).enumerate().rev() {
-        let row = extents.token_row(head, time);
-        let token = Token::new(extents, inputs, row, &work.decay_factors[row_range(index, key_width)]);
-        let previous_state = &work.states[row_range(index, state_len)];
-        let recalled = &work.recalled[row_range(index, value_width)];
-        let grad_key_rows = [&mut *gradients.key, &mut *gradients.erase_key, &mut *gradients.decay];
-        let grad_key_rows = grad_key_rows.map(|gradient| &mut gradient[row_range(row, key_width)]);
-        let grad_value = &mut gradients.value[row_range(row, value_width)];
-        let grad_out = &grad_out[row_range(row, value_width)];
-        backward_read_and_write(
-            token,
-            previous_state,
-            recalled,
-            grad_out,
-            work.grad_state,
-            grad_key_rows,
-            grad_value,
-            work.grad_recalled,
-        );
-        multiply_rows(previous_state, work.grad_recalled, &mut gradients.recall_key[row_range(row, key_width)]);
-        backward_state(token, work.grad_recalled, work.grad_state);
+/// A cell of one head in the backward pass.
+struct BackwardCell<'a, S> {
+    head: Head,
+    tokens: Range<usize>,
+    inputs: &'a Inputs<'a, S>,
+    backward_inputs: BackwardInputs<'a, S>,
+}
+
+impl<S: Scalar> BackwardCell<'_, S> {
+    /// The gradients of values and of recalled values.
+    fn backward_values<const LANES: usize>(&self, work: &mut BackwardScratch<'_, S>, grad_value: &mut [S]) {
+        let (Self { head, inputs, .. }, Extents { key_width, value_width, .. }) = (self, self.head.extents);
+        for (index, block) in work.grad_by_value.chunks_exact_mut(key_width * LANES).enumerate() {
+            let first = index * LANES;
+            let mut erased = load_lanes(&work.grad_erased[row_range(self.tokens.len(), value_width)], first);
+            for (token, time) in self.tokens.clone().enumerate().rev() {
+                let (keys, next_keys) = (head.key_range(time), head.key_range(head.next_token(time)));
+                let rows = StepRows {
+                    write: &inputs.query[keys.clone()],
+                    erase: &inputs.recall_key[next_keys],
+                    read: &inputs.key[keys.clone()],
+                    recall: &inputs.erase_key[keys],
+                };
+                let written = load_lanes(&self.backward_inputs.grad_out[head.value_range(time)], first);
+                let next_decay = &work.decay_factors[row_range(token + 1, key_width)];
+                let read;
+                [read, erased] = step_with_row_decay::<S, LANES>(block, next_decay, rows, [written, erased]);
+                store_lanes(&read, &mut grad_value[head.value_range(time)], first);
+                store_lanes(&erased, &mut work.grad_erased[row_range(token, value_width)], first);
+            }
+        }
+    }
+
+    /// The gradients of queries and all keys, and of the first token's log-decays.
+    fn backward_keys<const LANES: usize>(&self, work: &mut BackwardScratch<'_, S>, gradients: &mut Gradients<'_, S>) {
+        let (head, Extents { key_width, value_width, .. }) = (self.head, self.head.extents);
+        let BackwardInputs { saved_rows: recalled, grad_out, .. } = self.backward_inputs;
+        let Inputs { query, key, value, recall_key, erase_key, .. } = *self.inputs;
+        let lanes = |x: &[S], time: usize, first: usize| load_lanes::<S, LANES>(&x[head.key_range(time)], first);
+        let blocks = work.grad_by_key.chunks_exact_mut(value_width * LANES);
+        let blocks = blocks.zip(work.state_by_key.chunks_exact_mut(value_width * LANES));
+        for (index, (grad_block, block)) in blocks.enumerate() {
+            let first = index * LANES;
+            let decay = |token: usize| load_lanes(&work.decay_factors[row_range(token, key_width)], first);
+            for (token, time) in self.tokens.clone().enumerate().rev() {
+                let values = head.value_range(time);
+                let rows = StepRows {
+                    write: &grad_out[values.clone()],
+                    erase: &work.grad_erased[row_range(token + 1, value_width)],
+                    read: &value[values.clone()],
+                    recall: &recalled[values],
+                };
+                let written = [lanes(query, time, first), lanes(recall_key, head.next_token(time), first)];
+                let [grad_key, grad_erase] = step_with_lane_decay(grad_block, decay(token + 1), rows, written);
+                store_lanes(&grad_key, &mut gradients.key[head.key_range(time)], first);
+                store_lanes(&grad_erase.map(|x| -x), &mut gradients.erase_key[head.key_range(time)], first);
+            }
+            let (dots, factors) = (dot_columns::<S, LANES>(grad_block, block), decay(0));
+            let grad_decay: [S; LANES] = std::array::from_fn(|lane| dots[lane] * factors[lane]);
+            store_lanes(&grad_decay, &mut gradients.decay[head.key_range(self.tokens.start)], first);
+            let mut grad_recall = sum_rows::<S, LANES>(block, &work.grad_erased[..value_width]);
+            for (token, time) in self.tokens.clone().enumerate() {
+                let values = head.value_range(time);
+                let rows = StepRows {
+                    write: &value[values.clone()],
+                    erase: &recalled[values.clone()],
+                    read: &grad_out[values],
+                    recall: &work.grad_erased[row_range(token + 1, value_width)],
+                };
+                let written = [lanes(key, time, first), lanes(erase_key, time, first)];
+                store_lanes(&grad_recall.map(|x| -x), &mut gradients.recall_key[head.key_range(time)], first);
+                let grad_query;
+                [grad_query, grad_recall] = step_with_lane_decay(block, decay(token), rows, written);
+                store_lanes(&grad_query, &mut gradients.query[head.key_range(time)], first);
+            }
+        }
+    }
+
+    /// The gradients of the log-decays of all tokens but the first.
+    fn backward_decay(&self, decay_factors: &[S], gradients: &mut Gradients<'_, S>) {
+        let inputs = self.inputs;
+        for (token, time) in self.tokens.clone().enumerate().skip(1) {
+            let (previous, row) = (self.head.key_range(time - 1), self.head.key_range(time));
+            let (before, from_row) = gradients.decay.split_at_mut(row.start);
+            next_decay_gradient(
+                &before[previous.clone()],
+                [
+                    [&inputs.key[previous.clone()], &gradients.key[previous.clone()]],
+                    [&inputs.erase_key[previous.clone()], &gradients.erase_key[previous.clone()]],
+                ],
+                [
+                    [&inputs.query[previous.clone()], &gradients.query[previous]],
+                    [&inputs.recall_key[row.clone()], &gradients.recall_key[row.clone()]],
+                ],
+                &decay_factors[row_range(token, row.len())],
+                &mut from_row[..row.len()],
+            );
+        }
     }
 }

@@ -4,7 +4,8 @@
 //! save nothing. Each token decays, writes and reads the states of all heads in one loop: an exponential and two products for
 //! each number of the state, which stays in the L1 cache while the decays are streamed from memory.
 
-use super::recurrence::{Extents, Inputs};
+use super::heads::Extents;
+use super::recurrence::Inputs;
 use crate::scalar::Scalar;
 
 /// Numbers per step of the inner loop, for vector code.

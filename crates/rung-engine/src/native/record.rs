@@ -1,11 +1,12 @@
 //! What the tape stores of each operation.
 
-use super::delta::DeltaRecord;
 use super::pool::Buffer;
-use super::recurrence::RecurrenceRecord;
+use super::recurrence::StateRecord;
 use super::tape::{GradientTarget, Tensor};
 use crate::choice::{BlockChoice, BlockReaders};
+use crate::kernels::delta::DeltaKernel;
 use crate::kernels::pointwise::ElementMap;
+use crate::kernels::recurrence::RecurrenceKernel;
 use crate::kernels::{attention, blocks, convolution, gated, norm};
 use crate::ops::Binary;
 use crate::scalar::Scalar;
@@ -166,6 +167,6 @@ pub(crate) enum Record<S: Scalar> {
         log_sums: Buffer<S>,
         out: GradientTarget,
     },
-    Recurrence(RecurrenceRecord<S>),
-    Delta(DeltaRecord<S>),
+    Recurrence(StateRecord<S, RecurrenceKernel, 6>),
+    Delta(StateRecord<S, DeltaKernel, 7>),
 }

@@ -1,6 +1,8 @@
 //! A small model with attention and a recurrence, for tests of training steps.
 
-use rung_engine::{AttentionInputs, AttentionMask, Decay, Native, Ops, Parameter, Parameters, Recurrence, Tensor};
+use rung_engine::{
+    AttentionInputs, AttentionMask, Decay, GeneralDelta, Native, Ops, Parameter, Parameters, Recurrence, Tensor,
+};
 
 /// Tokens per sequence.
 pub const LENGTH: usize = 24;
@@ -45,7 +47,8 @@ impl Model {
         (item * 31 + position * position * 7) % 32
     }
 
-    /// Sum of the losses of some items over the batch size: an attention layer, then a gated delta layer with a convolution.
+    /// Sum of the losses of some items over the batch size: an attention layer, then a gated and a general delta rule with a
+    /// convolution.
     pub fn loss(&self, ops: &Native<f32>, items: std::ops::Range<usize>, batch: usize) -> Tensor<f32> {
         const MAX_ITEMS: usize = 8;
         let count = items.len();
@@ -97,7 +100,19 @@ impl Model {
                 chunk: 16,
                 rounding: None,
             };
-            ops.recurrence(&inputs).0
+            let written = ops.recurrence(&inputs).0;
+            ops.general_delta(&GeneralDelta {
+                query: &query,
+                key: &key,
+                value: &written,
+                decay: &ops.neg(&ops.softplus(&query)),
+                recall_key: &key,
+                erase_key: &ops.scale(&key, 0.5),
+                state: None,
+                chunk: 16,
+                rounding: None,
+            })
+            .0
         };
         let x = ops.add(x, &ops.linear(&ops.reshape(&mixed, &shape), &ops.parameter(layer[3]), None));
         let hidden = ops.linear(&x, &ops.parameter(layer[4]), None);

@@ -1,11 +1,11 @@
 //! A chunk of tokens of one head, computed with matrix products, forward and backward.
 
-use super::head::Head;
 use super::rows::{
     add_products, add_scaled_row, compute_decay_factors, decay_rows, row_dots, scale_row, scale_rows, solve_delta,
     solve_delta_backward, zero_upper_triangle,
 };
-use super::{Extents, Gradients, Inputs};
+use super::{Gradients, Inputs, RecurrenceKernel};
+use crate::kernels::heads::{Extents, Head};
 use crate::kernels::product::{Matrix, MatrixMut, WriteMode, product};
 use crate::scalar::Scalar;
 use std::ops::Range;
@@ -43,8 +43,8 @@ pub(super) struct ChunkScratch<'a, S> {
 
 impl<'a, S> ChunkScratch<'a, S> {
     /// Splits the scratch buffer; the second part holds the states at the start of each chunk of a cell.
-    pub(super) fn new(extents: &Extents, scratch: &'a mut [S]) -> (Self, &'a mut [S]) {
-        let rows = extents.chunk.min(extents.time);
+    pub(super) fn new(kernel: &RecurrenceKernel, scratch: &'a mut [S]) -> (Self, &'a mut [S]) {
+        let (extents, rows) = (kernel.extents, kernel.max_rows());
         let (keys, values) = (rows * extents.key_width, rows * extents.value_width);
         let mut remaining = scratch;
         let mut take = |length: usize| {
@@ -86,7 +86,8 @@ pub(super) struct Operands<'a, S> {
 
 /// A range of tokens of one head that is computed with matrix products.
 pub(super) struct Chunk {
-    pub(super) head: Head,
+    kernel: RecurrenceKernel,
+    head: Head,
     pub(super) tokens: Range<usize>,
 }
 
@@ -97,21 +98,20 @@ impl Chunk {
 
     /// The longest chunk from `start` that ends at `end` or before. Its operands are written to `decayed` if there is a decay.
     pub(super) fn prepare<S: Scalar>(
-        head: Head,
+        (kernel, head): (RecurrenceKernel, Head),
         start: usize,
         end: usize,
         inputs: &Inputs<'_, S>,
         decayed: &mut DecayedOperands<'_, S>,
     ) -> Self {
-        let extents = head.extents;
-        let (columns, width) = (extents.decay_columns, extents.key_width);
+        let (columns, Extents { heads, key_width: width, .. }) = (kernel.decay_columns, head.extents);
         if columns == 0 {
-            return Self { head, tokens: start..end };
+            return Self { kernel, head, tokens: start..end };
         }
         let decay = &inputs.decay[head.token_row(start) * columns..];
         let count = compute_decay_factors(
             decay,
-            extents.heads * columns,
+            heads * columns,
             columns,
             end - start,
             decayed.decay_factors,
@@ -131,11 +131,11 @@ impl Chunk {
                 &decayed.inverse_decay_factors[factors.clone()],
                 &mut decayed.inverse_key[target.clone()],
             );
-            if extents.delta {
+            if kernel.delta {
                 scale_row(&inputs.key[source], &decayed.decay_factors[factors], &mut decayed.key[target]);
             }
         }
-        Self { head, tokens: start..start + count }
+        Self { kernel, head, tokens: start..start + count }
     }
 
     /// The operands that [`prepare`](Self::prepare) computed, or the inputs themselves if there is no decay.
@@ -144,7 +144,7 @@ impl Chunk {
         inputs: &Inputs<'a, S>,
         decayed: &'a DecayedOperands<'_, S>,
     ) -> Operands<'a, S> {
-        if self.head.extents.decay_columns == 0 {
+        if self.kernel.decay_columns == 0 {
             let key = self.head.key_matrix(inputs.key, &self.tokens);
             return Operands { query: self.head.key_matrix(inputs.query, &self.tokens), key, inverse_key: key };
         }
@@ -157,7 +157,7 @@ impl Chunk {
 
     /// The writes `u`: the values, or for the delta rule `delta_writes`.
     pub(super) fn writes<'a, S>(&self, inputs: &Inputs<'a, S>, delta_writes: &'a [S]) -> Matrix<'a, S> {
-        if self.head.extents.delta {
+        if self.kernel.delta {
             self.contiguous_values(delta_writes)
         } else {
             self.head.value_matrix(inputs.value, &self.tokens)
@@ -171,7 +171,7 @@ impl Chunk {
         gradient: &'a mut [S],
         scratch: &'a mut [S],
     ) -> (MatrixMut<'a, S>, WriteMode) {
-        if self.head.extents.decay_columns == 0 {
+        if self.kernel.decay_columns == 0 {
             return (self.head.key_matrix_mut(gradient, &self.tokens), WriteMode::Add);
         }
         (self.key_matrix_mut(scratch), WriteMode::Overwrite)
@@ -179,7 +179,7 @@ impl Chunk {
 
     /// The log-decays of the chunk's first token.
     pub(super) fn first_decay<'a, S>(&self, decay: &'a [S]) -> &'a [S] {
-        &decay[self.head.row_range(self.tokens.start, self.head.extents.decay_columns)]
+        &decay[self.head.row_range(self.tokens.start, self.kernel.decay_columns)]
     }
 
     /// A matrix of one contiguous row of key channels per token.
@@ -220,7 +220,7 @@ impl Chunk {
 
     /// Factors `e^b` of the last token.
     pub(super) fn last_decay_factors<'a, S>(&self, decay_factors: &'a [S]) -> &'a [S] {
-        let columns = self.head.extents.decay_columns;
+        let columns = self.kernel.decay_columns;
         &decay_factors[(self.len() - 1) * columns..self.len() * columns]
     }
 
@@ -229,7 +229,7 @@ impl Chunk {
         let Operands { query, key, inverse_key } = self.operands(inputs, &work.decayed);
         product(&mut self.score_matrix_mut(work.scores), WriteMode::Overwrite, 1.0, query, inverse_key.t());
         zero_upper_triangle(self.len(), false, work.scores);
-        if self.head.extents.delta {
+        if self.kernel.delta {
             product(&mut self.score_matrix_mut(work.overlaps), WriteMode::Overwrite, 1.0, key, inverse_key.t());
             zero_upper_triangle(self.len(), true, work.overlaps);
         }
@@ -243,8 +243,8 @@ impl Chunk {
         errors: &mut [S],
         work: &mut ChunkScratch<'_, S>,
     ) {
-        let Extents { value_width: width, heads, delta, .. } = self.head.extents;
-        if !delta {
+        let Extents { value_width: width, heads, .. } = self.head.extents;
+        if !self.kernel.delta {
             return;
         }
         for (time, error) in self.tokens.clone().zip(work.errors.chunks_exact_mut(width)) {
@@ -266,8 +266,8 @@ impl Chunk {
         errors: &[S],
         work: &mut ChunkScratch<'_, S>,
     ) {
-        let Extents { value_width: width, delta, .. } = self.head.extents;
-        if !delta {
+        let width = self.head.extents.value_width;
+        if !self.kernel.delta {
             return;
         }
         for (token, time) in self.tokens.clone().enumerate() {
@@ -295,7 +295,7 @@ impl Chunk {
         work: &mut ChunkScratch<'_, S>,
         gradients: &mut Gradients<'_, S>,
     ) {
-        let Extents { value_width: width, delta, .. } = self.head.extents;
+        let (width, delta) = (self.head.extents.value_width, self.kernel.delta);
         let grad_out = self.head.value_matrix(grad_out, &self.tokens);
         scale_rows(width, self.last_decay_factors(work.decayed.decay_factors), work.grad_state);
         let Operands { query, inverse_key, .. } = self.operands(inputs, &work.decayed);
@@ -323,7 +323,7 @@ impl Chunk {
         if delta {
             self.backward_delta(inputs, start_state, work, gradients);
         }
-        if self.head.extents.decay_columns > 0 {
+        if self.kernel.decay_columns > 0 {
             self.backward_operands(work, gradients);
             self.backward_first_decay(inputs, start_state, work, gradients);
         }
@@ -381,7 +381,8 @@ impl Chunk {
         work: &ChunkScratch<'_, S>,
         gradients: &mut Gradients<'_, S>,
     ) {
-        let Extents { key_width, value_width, decay_columns, .. } = self.head.extents;
+        let Extents { key_width, value_width, .. } = self.head.extents;
+        let decay_columns = self.kernel.decay_columns;
         if decay_columns == 0 {
             return;
         }
@@ -395,7 +396,7 @@ impl Chunk {
 
     /// Turns the gradients of `Q`, `K` and `W` into those of queries, keys and `b`.
     pub(super) fn backward_operands<S: Scalar>(&self, work: &ChunkScratch<'_, S>, gradients: &mut Gradients<'_, S>) {
-        let Extents { key_width: width, decay_columns, delta, .. } = self.head.extents;
+        let (width, RecurrenceKernel { decay_columns, delta, .. }) = (self.head.extents.key_width, self.kernel);
         let decayed = &work.decayed;
         for (token, time) in self.tokens.clone().enumerate() {
             let (source, target) = (token * width..(token + 1) * width, self.head.key_range(time));
@@ -426,7 +427,7 @@ impl Chunk {
         work: &mut ChunkScratch<'_, S>,
         gradients: &mut Gradients<'_, S>,
     ) {
-        let Extents { value_width, decay_columns, .. } = self.head.extents;
+        let (value_width, decay_columns) = (self.head.extents.value_width, self.kernel.decay_columns);
         for time in (self.tokens.start + 1..self.tokens.end - 1).rev() {
             let (row, next) = (self.head.row_range(time, decay_columns), self.head.row_range(time + 1, decay_columns));
             let (before_next, from_next) = gradients.decay.split_at_mut(next.start);
