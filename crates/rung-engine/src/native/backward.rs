@@ -63,7 +63,7 @@ impl<S: Scalar> Record<S> {
                 pass.add_gradient(x, out);
             }
             Self::Concat { inputs, shape, axis, .. } => {
-                concat_backward(pass, inputs, shape.split_at_axis(axis), &grad_out)
+                concat_backward(pass, inputs, shape.split_at_axis(axis), &grad_out);
             }
             Self::Broadcast { x, from, to, .. } => {
                 let mut out = pass.pool.take_filled(from.size(), S::ZERO);
