@@ -174,7 +174,7 @@ fn json_reference_lists_the_keys_of_every_command() {
             collect_keys("", value, &mut keys);
         }
         let is_dry_run = call.contains(&"--dry-run");
-        let has_subcommand = ["model", "task", "witness"].contains(&call[0]);
+        let has_subcommand = ["model", "task", "witness"].contains(&call[0]) || call[1] == "list";
         let title = format!(
             "rung {}{}",
             call[..if has_subcommand { 2 } else { 1 }].join(" "),

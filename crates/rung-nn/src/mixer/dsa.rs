@@ -158,9 +158,8 @@ impl TokenMixer for TokenSparse {
         let index = self.project_index(ops, x, &query_input, state);
         next.tensors[2] = Some(index[2].clone());
         let choice = self.choose(ops, &index);
-        let query_row_groups = self.latent.project_query(ops, &query_input, State::past_len(state));
-        let AttentionOperands { query, key, value, absorbed } =
-            self.latent.attention_operands(ops, query_row_groups, &cache);
+        let query = self.latent.project_query(ops, &query_input, State::past_len(state));
+        let AttentionOperands { query, key, value, absorbed } = self.latent.attention_operands(ops, query, &cache);
         let head_outputs = self.latent.attend_to_tokens(ops, [&query, &key, &value], &choice);
         (self.latent.project_output(ops, &head_outputs, absorbed), next)
     }
