@@ -164,20 +164,24 @@ fn forward<S: Scalar, const LANES: usize>(
                 }
                 let mut erased = load_lanes(recalled_first, first);
                 for (time, decay_factors) in tokens.clone().zip(decay_factors.chunks_exact(key_width)) {
-                    let (keys, next) = (head.key_range(time), head.next_token(time));
+                    let keys = head.key_range(time);
                     let rows = StepRows {
                         write: &inputs.key[keys.clone()],
                         erase: &inputs.erase_key[keys.clone()],
                         read: &inputs.query[keys],
-                        recall: &inputs.recall_key[head.key_range(next)],
+                        recall: &inputs.recall_key[head.key_range(head.next_token(time))],
                     };
                     let written = load_lanes(&inputs.value[head.value_range(time)], first);
-                    let read;
-                    [read, erased] = step_with_row_decay::<S, LANES>(block, decay_factors, rows, [written, erased]);
+                    let [read, next_erased] =
+                        step_with_row_decay::<S, LANES>(block, decay_factors, rows, [written, erased]);
+                    // The next token's recalled values wait until its rows were read. Stored here they slow long sequences down by up to
+                    // half, probably because large tensors start at the same offset in a page and their rows have equal low address bits.
                     store_lanes(&read, &mut out[head.value_range(time)], first);
-                    if next > time {
-                        store_lanes(&erased, &mut recalled[head.value_range(next)], first);
-                    }
+                    store_lanes(&erased, &mut recalled[head.value_range(time)], first);
+                    erased = next_erased;
+                }
+                if tokens.end < extents.time {
+                    store_lanes(&erased, &mut recalled[head.value_range(tokens.end)], first);
                 }
             }
         }
