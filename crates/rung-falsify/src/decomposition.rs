@@ -124,10 +124,10 @@ impl Decomposition {
         };
         let all_tables: Vec<Vec<u32>> =
             (0..self.second_table_count).map(|number| nth_table(number.into(), task.sizes()[1])).collect();
-        let batches = parallel::map(&all_tables.chunks(64).collect::<Vec<_>>(), |chunk| {
+        let batches = parallel::map(&all_tables.chunks(64).collect::<Vec<_>>(), |batch| {
             let runner = Runner::new(target);
             let matching =
-                chunk.iter().map(|second| Ok(is_indistinguishable(&runner, second)?.then(|| second.clone())));
+                batch.iter().map(|second| Ok(is_indistinguishable(&runner, second)?.then(|| second.clone())));
             matching.filter_map(Result::transpose).collect::<Result<Vec<_>, FalsifyError>>()
         });
         Ok(batches.into_iter().collect::<Result<Vec<_>, FalsifyError>>()?.concat())
@@ -200,7 +200,7 @@ pub fn decompose(
         let first = nth_table(number, first_size);
         let numbers = (0..second_count).collect::<Vec<u128>>();
         let signatures =
-            parallel::map(&numbers.chunks(64).collect::<Vec<_>>(), |chunk| signatures(target, &sets, &first, chunk));
+            parallel::map(&numbers.chunks(64).collect::<Vec<_>>(), |batch| signatures(target, &sets, &first, batch));
         let signatures: Result<Vec<Vec<u64>>, FalsifyError> = signatures.into_iter().collect();
         candidates.push((first, signatures?.concat()));
         report.candidates += second_count as u64;
@@ -243,17 +243,17 @@ fn signatures(
     target: &TargetModel,
     sets: &Decomposition,
     first: &[u32],
-    chunk: &[u128],
+    batch: &[u128],
 ) -> Result<Vec<u64>, FalsifyError> {
     let (Some(task), runner) = (two_hop_task(target), Runner::new(target)) else { return Ok(Vec::new()) };
     let second_size = task.sizes()[1];
-    let mut signatures = vec![0_u64; chunk.len()];
+    let mut signatures = vec![0_u64; batch.len()];
     for (start, query) in sets.starts_and_queries() {
-        let prompts: Vec<u32> = chunk
+        let prompts: Vec<u32> = batch
             .iter()
             .flat_map(|number| prompt(task, first, &nth_table(*number, second_size), start, query))
             .collect();
-        let outputs = runner.outputs(&prompts, chunk.len(), None)?;
+        let outputs = runner.outputs(&prompts, batch.len(), None)?;
         for (row, signature) in signatures.iter_mut().enumerate() {
             *signature =
                 signature.rotate_left(17) ^ outputs.signature(row, &(second_size as usize..outputs.sequence_length));

@@ -46,7 +46,7 @@ enum FrozenValue<S: Scalar> {
 pub struct LinearizedOps<S: Scalar> {
     native: Native<S>,
     frozen_values: RefCell<Vec<FrozenValue<S>>>,
-    /// Index of the next recorded value to replay; `None` while recording.
+    /// Index in `frozen_values` of the next value to replay; `None` while recording.
     replay_index: Cell<Option<usize>>,
 }
 

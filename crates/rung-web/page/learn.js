@@ -39,7 +39,7 @@ export async function render(root) {
     h("p", {}, "A full-attention layer lets a token read any earlier token, chosen by what it holds now. So a chain of look-ups needs one full layer each. And one more at the beginning, because the query must first find where the chain starts. Click a layer to change it:"),
     fullStack, legend(["Fr"]),
     h("h2", {}, "What recurrent layers add"),
-    h("p", {}, "A recurrent layer (linear attention, Mamba, DeltaNet, RWKV) hands a small state from token to token. It cannot look anything up in a large table: the table does not fit into its state. But it can hand the start over to the query, and so save the first full layer. That is one extra hop, once, however many there are. Turn the first layers full and see it vanish:"),
+    h("p", {}, "A recurrent layer (linear attention, Mamba, DeltaNet, RWKV) passes a small state from token to token. It cannot look anything up in a large table: the table does not fit into its state. But it can forward the start value to the query, and so save the first full layer. That is one extra hop, once, however many there are. Turn the first layers full and see it vanish:"),
     hybridStack,
     h("p", {}, "Both directions are known: the weights that do it can be written down ", evidence("constructed"), ", and beyond a certain table size no weights at all do one hop more ", evidence("proved"), "."),
     h("h2", {}, "See one"),

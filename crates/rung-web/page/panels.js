@@ -34,7 +34,7 @@ export function rungsPanel(answer) {
 /** A sentence that compares the cache with that of full attention in every layer. @param {number} value @param {number} allFull */
 function allFullComparison(value, allFull) {
   const ratio = h("strong", {}, ratioText(value, allFull));
-  if (value === allFull) return [ratio, ` to the cache with full attention in every layer (${bytes(allFull)}).`];
+  if (value === allFull) return ["The cache is ", ratio, ` to that with full attention in every layer (${bytes(allFull)}).`];
   if (value === 0 || allFull === 0) return ["There is a cache ", ratio, ` (${bytes(Math.max(value, allFull))}).`];
   return [ratio, ` cache than with full attention in every layer (${bytes(allFull)}).`];
 }

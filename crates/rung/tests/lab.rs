@@ -405,7 +405,7 @@ fn render_only_writes_the_same_report_from_records() {
         assert_eq!(rung(&render).status.code(), Some(0));
         assert_eq!(report(), first);
     }
-    assert!(out.join("figures/gap.svg").exists() && out.join("certificates/ladder-u1-hops2.json").exists());
+    assert!(out.join("figures/gap.svg").exists() && out.join("certificates/constructed-u1-hops2.json").exists());
     assert!(first.contains("rung check certificates/measured-1-hops-18-tokens.json"), "the record has the proof");
 
     let evidence = out.join("evidence/smoke");

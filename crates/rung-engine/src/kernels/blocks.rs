@@ -33,7 +33,7 @@ pub(crate) struct Extents {
 
 /// The most rows, one for each reader and head, that are copied together.
 const MAX_TILE_ROWS: usize = 32 * TILE_ROWS;
-/// Rows, one for each query and head, that go through all blocks before the next.
+/// Rows of a span of queries, one for each query and head: a span goes through all blocks before the next span does.
 const SPAN_ROWS: usize = 1024;
 
 /// Adjacent heads of one sequence that share their KV head and their choice.

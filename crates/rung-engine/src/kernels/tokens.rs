@@ -1,11 +1,12 @@
 //! Softmax attention in which each query reads chosen tokens.
 //!
 //! Blocks of one key have too few readers each for the products of [`blocks`](super::blocks). Queries are taken in batches, each of some
-//! tiles of [`attention`](super::attention), and there are two ways to compute a batch. Where its queries read most of the tokens before
+//! tiles of [`attention`](super::attention), and there are two ways to compute a batch. Where its queries read at least one in [`DENSE_RATIO`] of the tokens before
 //! them, as at the start of a sequence, its tiles are computed like full attention, and the scores of other tokens are hidden: in a matrix
 //! product a few more tokens cost less than a dot product for each. Elsewhere every pair of a query and a chosen token is a dot product,
-//! and later a row that is added to an output. Pairs are taken key by key, in blocks of keys and tiles of queries that stay in the L1
-//! cache: for every key, a bit for each query of the tile says who reads it. Only the log of each sum of exponentials is stored; the
+//! and later a row that is added to an output. The forward pass takes pairs
+//! key by key, in blocks of keys that stay in the L2 cache and tiles of queries: for every key, a bit for each query of the tile says
+//! which queries read it. The backward pass takes them query by query. Only the log of each sum of exponentials is stored; the
 //! backward pass computes the weights again.
 
 use super::attention::{self, Gradients, HeadRows, MIN_TILED_QUERIES, Tile};
@@ -71,8 +72,8 @@ struct Lists<'a> {
 enum Density {
     /// Every query reads all tokens before it.
     All,
-    /// Most tokens are read: the others are hidden.
-    Most,
+    /// At least one in [`DENSE_RATIO`] tokens is read: the others are hidden.
+    Many,
     /// Each query takes its own tokens.
     Few,
 }
@@ -107,7 +108,7 @@ impl<'a> Lists<'a> {
         let chosen: usize = (0..self.rows).map(|row| self.of(row).len()).sum();
         match chosen {
             _ if chosen == visible => Density::All,
-            _ if chosen * DENSE_RATIO >= visible => Density::Most,
+            _ if chosen * DENSE_RATIO >= visible => Density::Many,
             _ => Density::Few,
         }
     }
@@ -372,7 +373,7 @@ pub(crate) fn forward<S: Scalar>(
                 lists.write_lanes_of_keys(lanes, key_len, &mut lanes_of_keys);
             }
             match (&keys_and_values, density) {
-                (Some(keys_and_values), Density::All | Density::Most) => {
+                (Some(keys_and_values), Density::All | Density::Many) => {
                     for (tile, lanes_of_keys) in batch.tiles(lanes).zip(lanes_of_keys.chunks(key_len)) {
                         let visible = density.visible_keys(&tile, lanes_of_keys);
                         tile.attend(&inputs, keys_and_values, &visible, buffers, (log_sums, out));
@@ -474,7 +475,7 @@ pub(crate) fn backward<S: Scalar>(
     }
 }
 
-/// The same for the queries of a batch, each with its own tokens.
+/// As [`backward`], for the queries of a batch, each with its own tokens: one query after another.
 fn attend_to_lists_backward<S: Scalar>(
     batch: &Tile,
     lists: &Lists<'_>,

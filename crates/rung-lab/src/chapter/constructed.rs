@@ -245,7 +245,7 @@ fn render_two_sided_table(
         let (reduced_stack, fails_from) =
             match failure.filter(|failure| check_certificate(&failure.certificate).is_some()) {
                 Some(CertifiedFailure { stack, log2_tokens, certificate }) => {
-                    let path = format!("certificates/ladder-{}-hops{}.json", job.name.to_lowercase(), job.hops);
+                    let path = format!("certificates/constructed-{}-hops{}.json", job.name.to_lowercase(), job.hops);
                     artefacts.push(Artefact { path, bytes: certificate.clone().into_bytes() });
                     (
                         TableCell::code(stack),
@@ -267,7 +267,7 @@ fn render_two_sided_table(
     chapter.table(table);
     let example = results.iter().find(|(job, _)| job.name == "U2" && job.hops == 2);
     chapter.command(example.map_or_else(String::new, |(_, verified)| verified.command.clone()));
-    chapter.command("rung check certificates/ladder-u2-hops2.json");
+    chapter.command("rung check certificates/constructed-u2-hops2.json");
     chapter.note(
         Prose::new()
             .text("The two sides are about different sizes. A construction is as wide as its tables need, and was run on tables of \

@@ -295,8 +295,8 @@ fn render_collision_figure(chapter: &mut Chapter, artefacts: &mut Vec<Artefact>,
         (1..=max_state_bits as u32).map(|bits| Point::new(f64::from(bits), f64::from(pigeonhole_table(bits))));
     chart = chart
         .series(Series::line("pigeonhole: m log m > bits", pigeonhole_line.collect()).with_evidence(Evidence::Proved));
-    let caption = "The line is proved: at that size of table some two tables share a state, whatever the weights. The marks are measured: the \
-                   smallest table of an untrained model for which a birthday search over tables found two. Marks below the line are failures \
+    let caption = "The line is proved: at that size of table some two tables share a state, whatever the weights. The markers are measured: the \
+                   smallest table of an untrained model for which a birthday search over tables found two. Markers below the line are failures \
                    that counting bits does not guarantee; none can be above it if the search is exhaustive.";
     add_figure(chapter, artefacts, "refuted", &chart, caption, "rung reproduce --only refuted");
     chapter.note(

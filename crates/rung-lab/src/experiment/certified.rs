@@ -79,7 +79,7 @@ fn render_certified(records: &[RunRecord], output: &mut ExperimentOutput<'_>) ->
     let settings = group_by_setting(records);
     let tested_stacks = tested_stacks(&settings, &output.verdicts);
     let chart = chart(&tested_stacks);
-    let caption = "Accuracy on the prompts that the bound is about. Square marks: proved that no weights answer all of them. The others have \
+    let caption = "Accuracy on the prompts that the bound is about. Square markers: proved that no weights answer all of them. The others have \
                    one full layer more, or full attention in place of sparse. Bars go from the worst seed to the best.";
     let figure = figure_with_files(output.artefacts, "certified", &chart, caption, output.command.clone());
     for CertificateFile { path, text } in tested_stacks.iter().filter_map(|tested| tested.verdict?.certificate.as_ref())

@@ -138,7 +138,7 @@ pub fn render(points: &[ComparisonPoint], figure: &ComparisonFigure, output: &mu
             output.add_figure(figure.file, &line_chart(points, figure, axis_label, scale), figure.caption);
         }
         AxisKind::Names => {
-            let caption = format!("{} Open marks contradict the prediction.", figure.caption);
+            let caption = format!("{} Open markers contradict the prediction.", figure.caption);
             output.add_figure(figure.file, &dot_chart(points, figure), caption);
         }
     }

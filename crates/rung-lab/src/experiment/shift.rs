@@ -72,7 +72,7 @@ fn render_shift(records: &[RunRecord], output: &mut ExperimentOutput<'_>) -> Con
         title: "Trained on one distribution of tables, tested on all",
         axis: AxisKind::Names,
         proved_line: None,
-        caption: "Accuracy on questions with the largest number of hops. Every row is one training distribution and weight decay, every mark a test distribution. Bars go \
+        caption: "Accuracy on questions with the largest number of hops. Every row is one training distribution and weight decay, every marker a test distribution. Bars go \
                   from the worst seed to the best.",
     };
     render(&points, &figure, output);

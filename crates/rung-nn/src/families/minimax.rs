@@ -1,6 +1,6 @@
 //! MiniMax-Text-01: lightning attention between layers of softmax attention, and experts.
 //!
-//! The residual connection adds to the normed input, not to the input itself, and both summands have factors.
+//! The residual connection adds to the normalized input, not to the input itself, and both summands have factors.
 //!
 //! # Classes
 //! `MiniMaxForCausalLM`. Files in other formats than F32 have rounded copies of the decays, which transformers uses; this crate computes

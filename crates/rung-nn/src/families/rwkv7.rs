@@ -147,7 +147,7 @@ fn read_norm<S: Scalar>(loader: &mut Loader<'_, S>, name: &str, sizes: Sizes) ->
     Ok(Norm::from_weights(weight, Some(bias), epsilon))
 }
 
-/// The embedding table, normed if `norm_first`, and the unembedding.
+/// The embedding table, normalized if `norm_first`, and the unembedding.
 fn read_embedding_and_head<S: Scalar>(
     loader: &mut Loader<'_, S>,
     sizes: Sizes,

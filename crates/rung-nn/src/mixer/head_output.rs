@@ -22,7 +22,7 @@ pub(super) struct OutputNorm {
     pub(super) over_all_heads: bool,
 }
 
-/// What the normed head outputs are multiplied by.
+/// What the normalized head outputs are multiplied by.
 pub(super) enum OutputGate {
     /// One: there is no gate.
     None,

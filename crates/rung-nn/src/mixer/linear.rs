@@ -26,7 +26,7 @@ pub struct LinearAttentionConfig {
     pub key_dim: usize,
     /// Width of a value head.
     pub value_dim: usize,
-    /// Whether to divide by the sum of attention weights; without it, head outputs are normed.
+    /// Whether to divide by the sum of attention weights; without it, head outputs are normalized.
     pub normaliser: bool,
     /// Feature map of queries and keys.
     pub map: FeatureMap,

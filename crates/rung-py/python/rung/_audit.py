@@ -7,7 +7,7 @@ import os
 import re
 from typing import Any
 
-from ._call import run_json, run
+from ._call import run, run_json
 from ._errors import InputError
 
 _COLOURS = {"F": "#c0392b", "r": "#2e86c1", "w": "#27ae60", "s": "#af7ac5", "h": "#d68910"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Mapping
 
 from . import _native
 from ._bound import Figure, size_options
-from ._call import Progress, run_json, progress_option
+from ._call import Progress, progress_option, run_json
 from ._errors import InputError
 from ._task import Task
 

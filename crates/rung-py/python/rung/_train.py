@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Iterable
 
-from ._call import Progress, run_json, progress_option
+from ._call import Progress, progress_option, run_json
 from ._errors import InputError
 from ._network import Network, load
 

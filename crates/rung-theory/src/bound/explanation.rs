@@ -75,7 +75,7 @@ impl Claim {
             Self::States => basis(
                 model,
                 &[lemma("net_stack", "Network.v"), lemma("compose_layers", "Instances.v")],
-                Some("that a block hands on no more than its counted state: fact (S)"),
+                Some("that a block passes on no more than its counted state: fact (S)"),
             ),
             Self::Inequalities => {
                 let verified = theorem_basis(certificate).is_machine_checked();

@@ -151,7 +151,7 @@ impl Reproduce {
         self.only.iter().any(|only| only == part || (part == "inspected" && only == "looked"))
     }
 
-    /// Computes and records the evidence of the selected chapters.
+    /// Computes the records of the selected chapters.
     fn compute(&self, store: &RecordStore, sweeps: &[(&'static Experiment, Sweep)]) -> anyhow::Result<TrainingOutcome> {
         self.print_estimate(store.preset(), sweeps)?;
         if self.is_selected("proved") {

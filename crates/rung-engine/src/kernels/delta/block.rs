@@ -1,4 +1,5 @@
-//! Blocks of a state: all rows, and as many columns as fit two vectors, its *lanes*.
+//! Blocks of a state: all rows, and as many columns as fit two vectors (one, where
+//! that has space for all), its *lanes*.
 //!
 //! Where the columns of a state do not depend on each other, a block goes through all tokens of a cell before the next block does, and
 //! stays in the L1 cache. Lanes beyond the last column are zeros.

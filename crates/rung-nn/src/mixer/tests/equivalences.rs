@@ -153,7 +153,7 @@ fn kimi_delta_without_decay_is_deltanet() {
     assert_close(&evaluate(&weights, |ops, x| kimi.head_outputs(ops, x, None).0), &expected, 1e-12, "kda");
 }
 
-/// The step size of every channel is the sum of the low-rank vector, and so is that of the Gated DeltaNet's heads.
+/// The dt of every channel is the sum of the low-rank vector, and so is that of the Gated DeltaNet's heads.
 #[test]
 fn kimi_delta_with_equal_decays_in_a_head_is_gated_deltanet() {
     let (gated, mut gated_weights) = build_typed::<GatedDeltanetConfig>("gdn{heads=2,key=4,value=6}");
@@ -179,7 +179,7 @@ fn kimi_delta_with_equal_decays_in_a_head_is_gated_deltanet() {
     assert_close(&evaluate(&weights, |ops, x| kimi.head_outputs(ops, x, None).0), &expected, 1e-12, "kda");
 }
 
-/// Mamba-2 with a constant step size is RetNet without rotation: q = C, k = B, v = dt x, gamma = exp(dt a).
+/// Mamba-2 with a constant dt is RetNet without rotation: q = C, k = B, v = dt x, gamma = exp(dt a).
 #[test]
 fn mamba2_with_a_constant_step_is_linear_attention_with_a_scalar_decay() {
     // Two heads of width 6 share B and C of width 4; the convolution has one tap, which is 1.
@@ -196,7 +196,7 @@ fn mamba2_with_a_constant_step_is_linear_attention_with_a_scalar_decay() {
     }
     let ops = Native::new();
     ops.bind_frozen(&weights);
-    // The projected input, in the order of the projection: gate, x, B, C, step size.
+    // The projected input, in the order of the projection: gate, x, B, C, dt.
     let (time, widths) = (11, [12, 12, 4, 4]);
     let sections: Vec<Tensor<f64>> = widths
         .iter()
