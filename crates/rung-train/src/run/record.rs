@@ -331,7 +331,7 @@ mod tests {
         (config.model.heads, config.model.head) = (1, 8);
         (config.train.steps, config.train.batch, config.train.threads) = (2, 2, 2);
         (config.evaluate.validation_prompts, config.evaluate.test_prompts) = (4, 8);
-        assert_eq!(id(&config.resolve().unwrap()), "gdn-full-s0-a85a92507204");
+        assert_eq!(id(&config.resolve().unwrap()), "gdn-full-s0-7d6b16ea1b78");
     }
 
     #[test]
