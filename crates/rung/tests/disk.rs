@@ -64,7 +64,10 @@ fn a_limit_on_the_size_of_files_ends_the_sweep() {
 #[test]
 fn losing_the_output_directory_ends_the_sweep() {
     let (folder, _, expected) = prepare("disk-lost");
-    let (out, moved) = (folder.join("out"), folder.join("moved"));
+    let (out, moved, file) = (folder.join("out"), folder.join("moved"), folder.join("file"));
+    std::fs::create_dir(&moved).unwrap();
+    std::os::unix::fs::symlink(&moved, &out).unwrap();
+    std::fs::write(&file, "no directory").unwrap();
     let long_sweep = SmallSweep { seeds: 9, ..SWEEP }.write(&scratch_directory("disk-lost-long"));
     let mut sweep_command = command(&["sweep", path_str(&long_sweep), "--out", path_str(&out), "--threads", "1"]);
     let child =
@@ -73,9 +76,9 @@ fn losing_the_output_directory_ends_the_sweep() {
     while records(&out).is_empty() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(1));
     }
-    // A file in place of the directory makes every write below it fail, also for root.
-    std::fs::rename(&out, &moved).unwrap();
-    std::fs::write(&out, "no directory").unwrap();
+    // A file in place of the directory makes every write below it fail, also for root. It replaces the link in one step: in between the
+    // sweep would find no directory and create one.
+    std::fs::rename(&file, &out).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_write_error(&output, &out, "Not a directory");
     let first_records = records(&moved);
