@@ -1,13 +1,13 @@
 //! Softmax attention in which each query reads chosen tokens.
 //!
 //! Blocks of one key have too few readers each for the products of [`blocks`](super::blocks). Queries are taken in batches, each of some
-//! tiles of [`attention`](super::attention), and there are two ways to compute a batch. Where its queries read at least one in [`DENSE_RATIO`] of the tokens before
-//! them, as at the start of a sequence, its tiles are computed like full attention, and the scores of other tokens are hidden: in a matrix
-//! product a few more tokens cost less than a dot product for each. Elsewhere every pair of a query and a chosen token is a dot product,
-//! and later a row that is added to an output. The forward pass takes pairs
-//! key by key, in blocks of keys that stay in the L2 cache and tiles of queries: for every key, a bit for each query of the tile says
-//! which queries read it. The backward pass takes them query by query. Only the log of each sum of exponentials is stored; the
-//! backward pass computes the weights again.
+//! tiles of [`attention`](super::attention), and there are two ways to compute a batch. Where its queries read at least one in
+//! [`DENSE_RATIO`] of the tokens before them, as at the start of a sequence, its tiles are computed like full attention, and the scores of
+//! other tokens are hidden: in a matrix product a few more tokens cost less than a dot product for each. Elsewhere every pair of a query
+//! and a chosen token is a dot product, and later a row that is added to an output. The forward pass takes pairs key by key, in blocks of
+//! keys that stay in the L2 cache and tiles of queries: for every key, a bit for each query of the tile says which queries read it. The
+//! backward pass takes them query by query. Only the log of each sum of exponentials is stored; the backward pass computes the weights
+//! again.
 
 use super::attention::{self, Gradients, HeadRows, MIN_TILED_QUERIES, Tile};
 use super::blocks::{Extents, Inputs};
@@ -466,7 +466,9 @@ pub(crate) fn backward<S: Scalar>(
                 attend_to_lists_backward(&batch, &lists, query, rows, results, buffers, &mut gradients);
                 continue;
             }
-            lists.write_lanes_of_keys(lanes, key_len, &mut lanes_of_keys);
+            if density != Density::All {
+                lists.write_lanes_of_keys(lanes, key_len, &mut lanes_of_keys);
+            }
             for (tile, lanes_of_keys) in batch.tiles(lanes).zip(lanes_of_keys.chunks(key_len)) {
                 let visible = density.visible_keys(&tile, lanes_of_keys);
                 tile.attend_backward(&inputs, &keys_and_values, &visible, results, buffers, &mut gradients);

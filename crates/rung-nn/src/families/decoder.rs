@@ -208,30 +208,35 @@ pub fn add_gated_mlp<S: Scalar>(
     }
 }
 
-/// A layer as in Llama: `input_layernorm`, `self_attn`, `post_attention_layernorm`, and a feed-forward network under `mlp`.
+/// The layers as in Llama: `input_layernorm`, `self_attn`, `post_attention_layernorm`, and a feed-forward network under `mlp`.
+/// `attention_options` adds to the defaults of each layer, which have its rotation; `rope_theta` is its base where the config has none.
 ///
 /// # Errors
-/// A tensor is missing or has another shape.
-pub fn read_pre_norm_layer<S: Scalar>(
+/// A layer is not attention alone, or a tensor is missing or has another shape.
+pub fn read_pre_norm_layers<S: Scalar>(
     loader: &mut Loader<'_, S>,
-    index: usize,
-    mixer: &Mixer,
     (width, epsilon): (usize, f64),
-    attention_options: AttentionOptions,
-    read_feed_forward: impl FnOnce(&mut Loader<'_, S>) -> Result<FeedForward, FamilyError>,
-) -> Result<LoadedLayer<Builtin>, FamilyError> {
-    loader.with_prefix(&format!("model.layers.{index}"), |loader| {
-        let norm = loader.rms_norm("input_layernorm", width, epsilon)?;
-        let mixer =
-            loader.with_prefix("self_attn", |loader| read_attention(loader, mixer, width, attention_options))?;
-        let feed_forward_norm = loader.rms_norm("post_attention_layernorm", width, epsilon)?;
-        let feed_forward = loader.with_prefix("mlp", read_feed_forward)?;
-        Ok(LoadedLayer {
-            mixer_branch: ResidualBranch::with_norm(norm),
-            mixers: vec![mixer],
-            feed_forward: Some((ResidualBranch::with_norm(feed_forward_norm), feed_forward)),
-        })
-    })
+    rope_theta: f64,
+    attention_options: impl Fn(AttentionOptions) -> AttentionOptions,
+    read_feed_forward: impl Fn(&mut Loader<'_, S>) -> Result<FeedForward, FamilyError>,
+) -> Result<Vec<LoadedLayer<Builtin>>, FamilyError> {
+    let mut layers = Vec::new();
+    for (index, layer) in loader.layers.iter().enumerate() {
+        let mixer = attention_mixer(loader, layer)?;
+        let options = attention_options(AttentionOptions::new(loader.rotation(mixer, rope_theta)?));
+        layers.push(loader.with_prefix(&format!("model.layers.{index}"), |loader| {
+            let norm = loader.rms_norm("input_layernorm", width, epsilon)?;
+            let mixer = loader.with_prefix("self_attn", |loader| read_attention(loader, mixer, width, options))?;
+            let feed_forward_norm = loader.rms_norm("post_attention_layernorm", width, epsilon)?;
+            let feed_forward = loader.with_prefix("mlp", &read_feed_forward)?;
+            Ok::<_, FamilyError>(LoadedLayer {
+                mixer_branch: ResidualBranch::with_norm(norm),
+                mixers: vec![mixer],
+                feed_forward: Some((ResidualBranch::with_norm(feed_forward_norm), feed_forward)),
+            })
+        })?);
+    }
+    Ok(layers)
 }
 
 /// The activation that a config names under `hidden_act` or `hidden_activation`.

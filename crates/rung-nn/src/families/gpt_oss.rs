@@ -35,20 +35,8 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
     let width = fields.required_size("hidden_size")?;
     let epsilon = fields.positive("rms_norm_eps")?.unwrap_or(1e-5);
     let bias = fields.flag("attention_bias", true)?;
-    let mut layers = Vec::new();
-    for (index, layer) in loader.layers.iter().enumerate() {
-        let mixer = decoder::attention_mixer(loader, layer)?;
-        let defaults = AttentionOptions::new(loader.rotation(mixer, 150_000.0)?);
-        let attention_options = AttentionOptions { bias, output_bias: bias, sinks: true, ..defaults };
-        layers.push(decoder::read_pre_norm_layer(
-            loader,
-            index,
-            mixer,
-            (width, epsilon),
-            attention_options,
-            read_experts,
-        )?);
-    }
+    let attention_options = |defaults| AttentionOptions { bias, output_bias: bias, sinks: true, ..defaults };
+    let layers = decoder::read_pre_norm_layers(loader, (width, epsilon), 150_000.0, attention_options, read_experts)?;
     DecoderOptions::new(epsilon).assemble_model(loader, layers)
 }
 

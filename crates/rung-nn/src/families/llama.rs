@@ -42,19 +42,9 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
     let output_bias = has_bias(loader, "attention_bias", "self_attn.o_proj")?;
     let mlp_bias = has_bias(loader, "mlp_bias", "mlp.gate_proj")?;
     let activation = decoder::activation(loader, "silu")?;
-    let mut layers = Vec::new();
-    for (index, layer) in loader.layers.iter().enumerate() {
-        let mixer = decoder::attention_mixer(loader, layer)?;
-        let defaults = AttentionOptions::new(loader.rotation(mixer, 10_000.0)?);
-        let attention_options = AttentionOptions { bias, output_bias, interleaved_pairs: true, ..defaults };
-        layers.push(decoder::read_pre_norm_layer(
-            loader,
-            index,
-            mixer,
-            (width, epsilon),
-            attention_options,
-            |loader| Ok(FeedForward::Mlp(decoder::read_gated_mlp(loader, [width, hidden], mlp_bias, activation)?)),
-        )?);
-    }
+    let attention_options = |defaults| AttentionOptions { bias, output_bias, interleaved_pairs: true, ..defaults };
+    let layers = decoder::read_pre_norm_layers(loader, (width, epsilon), 10_000.0, attention_options, |loader| {
+        Ok(FeedForward::Mlp(decoder::read_gated_mlp(loader, [width, hidden], mlp_bias, activation)?))
+    })?;
     DecoderOptions::new(epsilon).assemble_model(loader, layers)
 }

@@ -37,19 +37,10 @@ pub fn build<S: Scalar>(loader: &mut Loader<'_, S>) -> Result<LoadedModel<Builti
     let bias = if is_qwen3 { fields.flag("attention_bias", false)? } else { true };
     let norm = if is_qwen3 { QueryKeyNorm::EachHead } else { QueryKeyNorm::None };
     let activation = decoder::activation(loader, "silu")?;
-    let mut layers = Vec::new();
-    for (index, layer) in loader.layers.iter().enumerate() {
-        let mixer = decoder::attention_mixer(loader, layer)?;
-        let defaults = AttentionOptions::new(loader.rotation(mixer, 10_000.0)?);
-        let attention_options = AttentionOptions { bias, output_bias: is_qwen3 && bias, norm, epsilon, ..defaults };
-        layers.push(decoder::read_pre_norm_layer(
-            loader,
-            index,
-            mixer,
-            (width, epsilon),
-            attention_options,
-            |loader| Ok(FeedForward::Mlp(decoder::read_gated_mlp(loader, [width, hidden], false, activation)?)),
-        )?);
-    }
+    let attention_options =
+        |defaults| AttentionOptions { bias, output_bias: is_qwen3 && bias, norm, epsilon, ..defaults };
+    let layers = decoder::read_pre_norm_layers(loader, (width, epsilon), 10_000.0, attention_options, |loader| {
+        Ok(FeedForward::Mlp(decoder::read_gated_mlp(loader, [width, hidden], false, activation)?))
+    })?;
     DecoderOptions::new(epsilon).assemble_model(loader, layers)
 }
